@@ -1,0 +1,84 @@
+"""Sequence state as values: what a lane carries between steps, as pytrees of arrays.
+
+All device state is passed into a step and returned from it. The working copy (`ModelState`) is
+donated to each step; a `Snapshot` never is, is never written to and may be restored any number of
+times (restoring is a copy).
+
+Shapes use: B lanes, P pages of the pool, W conv width, C conv channels, Hv value heads,
+Dk/Dv delta key and value head dims, Hkv KV heads, D attention head dim.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from njax.config import BLOCK, ModelConfig
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DeltaState:
+    """One gated-DeltaNet layer.
+
+    Attributes:
+      conv: [B, W-1, C] the last W-1 inputs of the convolution, oldest first, activation dtype.
+      recurrent: [B, Hv, Dk, Dv] float32, the associative memory.
+    """
+
+    conv: jax.Array
+    recurrent: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class KVPages:
+    """One attention layer's share of the page pool; a page holds `BLOCK` tokens.
+
+    Attributes:
+      k: [P, Hkv, BLOCK, D] normed and rotated keys.
+      v: [P, Hkv, BLOCK, D] values.
+    Page 0 is scratch: padding rows are written there and nobody reads it.
+    """
+
+    k: jax.Array
+    v: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ModelState:
+    """State of all layers; `delta[i]` belongs to the i-th delta layer, `kv[i]` likewise."""
+
+    delta: tuple[DeltaState, ...]
+    kv: tuple[KVPages, ...]
+
+
+def init_state(config: ModelConfig, *, batch: int, pages: int, dtype: jnp.dtype) -> ModelState:
+    """Zeroed state for `batch` sequences over a pool of `pages` pages (page 0 included).
+
+    Under `jax.eval_shape` it gives the abstract state, so byte counts need no allocation.
+    """
+    delta = tuple(
+        DeltaState(
+            conv=jnp.zeros((batch, config.conv_width - 1, config.conv_channels), dtype),
+            recurrent=jnp.zeros(
+                (batch, config.delta_value_heads, config.delta_key_dim, config.delta_value_dim),
+                jnp.float32,
+            ),
+        )
+        for _ in range(config.delta_layers)
+    )
+    shape = (pages, config.num_kv_heads, BLOCK, config.head_dim)
+    kv = tuple(
+        KVPages(k=jnp.zeros(shape, dtype), v=jnp.zeros(shape, dtype))
+        for _ in range(config.attention_layers)
+    )
+    return ModelState(delta=delta, kv=kv)
+
+
+def tree_bytes(tree: object) -> int:
+    """Bytes of all arrays (or abstract arrays) in a pytree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
