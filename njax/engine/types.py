@@ -1,0 +1,152 @@
+"""What callers exchange with the engine: plain values, no arrays, safe across threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from njax.errors import InvalidRequest, RequestError
+
+FinishReason = Literal["stop_token", "stop_string", "output_limit", "context_capacity", "cancelled"]
+ReusePath = Literal["seed_prefix", "full_reset"]
+"""Where a prompt's state came from. Further names arrive with further sources."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingParams:
+    """How the next token is chosen. Temperature 0 is greedy: lowest id among the best.
+
+    Attributes:
+      temperature: at least 0.
+      top_k: keep the k most likely; 0 keeps all.
+      top_p: keep the shortest head of the distribution with at least this mass, in (0, 1].
+      min_p: drop tokens below min_p times the likeliest, in [0, 1].
+      seed: equal seeds give equal tokens in any batch; None draws a fresh one.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_real("temperature", self.temperature, 0.0, 100.0)
+        _check_real("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _check_real("min_p", self.min_p, 0.0, 1.0)
+        if self.top_k < 0:
+            raise InvalidRequest(f"top_k is {self.top_k}; it must be 0 or more", param="top_k")
+        if self.seed is not None and not 0 <= self.seed < 2**64:
+            raise InvalidRequest(
+                f"seed is {self.seed}; it must be between 0 and 2**64 - 1", param="seed"
+            )
+
+
+def _check_real(name: str, value: float, low: float, high: float, low_open: bool = False) -> None:
+    below = value <= low if low_open else value < low
+    if not math.isfinite(value) or below or value > high:
+        bracket = "(" if low_open else "["
+        raise InvalidRequest(
+            f"{name} is {value}; it must be a number in {bracket}{low:g}, {high:g}]", param=name
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationRequest:
+    """One generation.
+
+    Attributes:
+      token_ids: the whole prompt.
+      max_tokens: most tokens to generate; capped by the room that the context leaves.
+      sampling: how tokens are chosen.
+      stop: strings that end the answer; they are not part of it, the text before is exact.
+      stop_token_ids: tokens that end the answer, besides the model's own.
+      ignore_eos: go on past the model's own stop tokens (benchmarks).
+      frontiers: prompt positions (token counts) worth a snapshot, ascending.
+      tenant: name that separates prefix caches; part of every prefix identity.
+      reuse_prefix: allow starting from a cached prefix.
+      capture_prefix: allow capturing one.
+      skip_special_tokens: leave special tokens out of the text.
+    """
+
+    token_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams = SamplingParams()
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    frontiers: tuple[int, ...] = ()
+    tenant: str = ""
+    reuse_prefix: bool = True
+    capture_prefix: bool = True
+    skip_special_tokens: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Timings:
+    """Seconds on the engine's clock; 0 where a phase did not happen."""
+
+    queued: float = 0.0
+    time_to_first_token: float = 0.0
+    total: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """Token counts of one request. `cached_tokens` of the prompt came from a snapshot."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    reuse_path: ReusePath
+    timings: Timings = Timings()
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """The request left the queue; its prefill begins."""
+
+    cached_tokens: int
+    reuse_path: ReusePath
+
+
+@dataclasses.dataclass(frozen=True)
+class Delta:
+    """New tokens and the text that they complete. Text may lag behind tokens, never lead."""
+
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """Last event of a request that ended as it should."""
+
+    reason: FinishReason
+    usage: Usage
+
+
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """Last event of a request that did not."""
+
+    error: RequestError
+
+
+Event = Started | Delta | Finished | Failed
+EventSink = Callable[[Event], None]
+"""Called on the engine's thread, in order; must return at once and never raise."""
+
+
+class RequestHandle:
+    """A submitted request. `cancel` may be called from any thread, any number of times."""
+
+    def __init__(self, request_id: int, cancel: Callable[[int], None]):
+        self.request_id = request_id
+        self._cancel = cancel
+
+    def cancel(self) -> None:
+        """Frees the lane within one step; the request ends with reason "cancelled"."""
+        self._cancel(self.request_id)
