@@ -79,6 +79,23 @@ def init_state(config: ModelConfig, *, batch: int, pages: int, dtype: jnp.dtype)
     return ModelState(delta=delta, kv=kv)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The complete state of one sequence after its first `length` tokens; never written to.
+
+    Attributes:
+      length: tokens that the state has absorbed, a multiple of `BLOCK`.
+      delta: one `DeltaState` of batch 1 for each delta layer.
+      segments: the KV pages in order, in runs of fixed sizes; a run holds one `KVPages` for each
+        attention layer.
+    """
+
+    length: int = dataclasses.field(metadata={"static": True})
+    delta: tuple[DeltaState, ...]
+    segments: tuple[tuple[KVPages, ...], ...]
+
+
 def tree_bytes(tree: object) -> int:
     """Bytes of all arrays (or abstract arrays) in a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,122 @@
+"""The engine's hold on the device: weights, working state, compiled programs.
+
+Used by the executor thread alone. Calls return as soon as the work is dispatched; results are
+device arrays that the caller reads when it wants to wait for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from njax.config import BLOCK, EngineConfig, ModelConfig
+from njax.engine.buckets import bucket_for, prefill_buckets, segment_sizes
+from njax.engine.sampling import LaneSampling
+from njax.engine.steps import EngineState, Progress, compile_programs, init_engine_state
+from njax.engine.types import SamplingParams
+from njax.prefix.planner import Chunk
+from njax.prefix.seeds import MINIMUM_FRONTIER
+from njax.state import Snapshot, tree_bytes
+
+
+class Device:
+    """Weights, state and programs of one engine.
+
+    Args:
+      graphdef, params: the model, as `njax.models.params.bind` gives it.
+      dtype: activation dtype.
+    """
+
+    def __init__(
+        self,
+        graphdef: nnx.GraphDef,
+        params: Any,
+        model: ModelConfig,
+        engine: EngineConfig,
+        dtype: jnp.dtype,
+        progress: Progress | None = None,
+    ):
+        self._params = jax.device_put(params)
+        self._buckets = prefill_buckets(engine.prefill_chunk)
+        self._programs = compile_programs(graphdef, self._params, model, engine, dtype, progress)
+        self._state: EngineState = (
+            jax.jit(lambda: init_engine_state(model, engine, dtype)).lower().compile()()
+        )
+        self._sampling = LaneSampling.greedy(engine.max_concurrency)
+        self._page_table = np.zeros((engine.max_concurrency, engine.pages_per_lane), np.int32)
+
+    def assign_lane(self, lane: int, pages: list[int], sampling: SamplingParams) -> None:
+        """Gives a lane its pages and sampling parameters; unused table entries are scratch."""
+        # Copies: a program dispatched earlier may still be reading the arrays it was given.
+        self._page_table = self._page_table.copy()
+        self._page_table[lane] = 0
+        self._page_table[lane, : len(pages)] = pages
+        self._sampling = self._sampling.with_lane(lane, sampling)
+
+    def prefill(
+        self, lane: int, token_ids: tuple[int, ...], chunk: Chunk, *, is_last: bool
+    ) -> tuple[jax.Array, jax.Array]:
+        """Absorbs one chunk; the chosen token [1] (if last) and whether its logits are finite."""
+        bucket = bucket_for(chunk.length, self._buckets)
+        tokens = np.zeros(bucket, np.int32)
+        tokens[: chunk.length] = token_ids[chunk.start : chunk.end]
+        self._state, token, finite = self._programs.prefill[bucket](
+            self._params,
+            self._state,
+            tokens,
+            np.int32(lane),
+            self._page_table[lane],
+            np.int32(chunk.start),
+            np.int32(chunk.length),
+            np.bool_(is_last),
+            self._sampling,
+        )
+        return token, finite
+
+    def decode(self, position: np.ndarray, active: np.ndarray) -> tuple[jax.Array, jax.Array]:
+        """One token for every active lane; [lanes] tokens and whether their logits are finite."""
+        self._state, tokens, finite = self._programs.decode(
+            self._params, self._state, self._page_table, position, active, self._sampling
+        )
+        return tokens, finite
+
+    def capture(self, lane: int, pages: list[int], length: int) -> Snapshot:
+        """A copy of a lane's state, which must have absorbed exactly `length` tokens."""
+        segments = []
+        start = 0
+        for size in segment_sizes(length // BLOCK):
+            ids = np.asarray(pages[start : start + size], np.int32)
+            segments.append(self._programs.capture_pages[size](self._state, ids))
+            start += size
+        delta = self._programs.capture_delta(self._state, np.int32(lane))
+        return Snapshot(length=length, delta=delta, segments=tuple(segments))
+
+    def restore(self, lane: int, pages: list[int], snapshot: Snapshot) -> None:
+        """Copies a snapshot into a lane; the snapshot stays as it is."""
+        start = 0
+        for segment in snapshot.segments:
+            size = segment[0].k.shape[0]
+            ids = np.asarray(pages[start : start + size], np.int32)
+            self._state = self._programs.restore_pages[size](self._state, ids, segment)
+            start += size
+        self._state = self._programs.restore_delta(self._state, np.int32(lane), snapshot.delta)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind of what lives on the device, seeds left out."""
+        return {
+            "weights": tree_bytes(self._params),
+            "kv_pool": tree_bytes(self._state.model.kv),
+            "delta_state": tree_bytes(self._state.model.delta),
+        }
+
+
+def smallest_snapshot_bytes(model: ModelConfig, engine: EngineConfig, dtype: jnp.dtype) -> int:
+    """Bytes of a snapshot at the shortest frontier that is ever captured."""
+    state = jax.eval_shape(lambda: init_engine_state(model, engine, dtype)).model
+    lane_image = tree_bytes(state.delta) // engine.max_concurrency
+    page = tree_bytes(state.kv) // (engine.pool_pages + 1)
+    return lane_image + MINIMUM_FRONTIER // BLOCK * page

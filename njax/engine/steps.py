@@ -1,0 +1,242 @@
+"""The jitted programs: prefill, decode, and the copies that make and restore snapshots.
+
+A program is pure: state in, state out. The working state is donated, a snapshot never is.
+`compile_programs` compiles everything ahead of time; afterwards a call with another shape is an
+error instead of a hidden compilation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from njax.config import EngineConfig, ModelConfig
+from njax.engine.buckets import SEGMENT_PAGES, prefill_buckets
+from njax.engine.sampling import LaneSampling, sample
+from njax.state import DeltaState, KVPages, ModelState, init_state
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, steps done, steps in all)."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class EngineState:
+    """All device state of the engine.
+
+    Attributes:
+      model: state of every lane and the page pool.
+      last_token: int32 [lanes], the newest token of each lane, not yet absorbed by the model.
+    """
+
+    model: ModelState
+    last_token: jax.Array
+
+
+def init_engine_state(model: ModelConfig, engine: EngineConfig, dtype: jnp.dtype) -> EngineState:
+    """Zeroed state; `jax.eval_shape` of it costs nothing."""
+    return EngineState(
+        model=init_state(
+            model, batch=engine.max_concurrency, pages=engine.pool_pages + 1, dtype=dtype
+        ),
+        last_token=jnp.zeros(engine.max_concurrency, jnp.int32),
+    )
+
+
+def _lane_slice(tree: Any, lane: jax.Array) -> Any:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, lane, 1, axis=0), tree)
+
+
+def _lane_update(tree: Any, lane: jax.Array, row: Any) -> Any:
+    return jax.tree.map(
+        lambda leaf, new: jax.lax.dynamic_update_slice_in_dim(leaf, new, lane, axis=0), tree, row
+    )
+
+
+def make_prefill(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, jax.Array, jax.Array]]:
+    """Prefill of one lane's chunk. Its padded length is the bucket, T below."""
+
+    def prefill(
+        params: Any,
+        state: EngineState,
+        tokens: jax.Array,  # int32 [T]
+        lane: jax.Array,  # int32 []
+        page_row: jax.Array,  # int32 [pages_per_lane]
+        start: jax.Array,  # int32 [], absolute position of tokens[0]
+        length: jax.Array,  # int32 [], real tokens of the T
+        is_last: jax.Array,  # bool [], the chunk ends the prompt: choose a token
+        sampling: LaneSampling,
+    ) -> tuple[EngineState, jax.Array, jax.Array]:
+        model = nnx.merge(graphdef, params)
+        delta = jax.tree.map(
+            lambda leaf: jnp.where(start == 0, jnp.zeros_like(leaf), leaf),
+            _lane_slice(state.model.delta, lane),
+        )
+        positions = start + jnp.arange(tokens.shape[0], dtype=jnp.int32)
+        hidden, new = model(
+            tokens[None],
+            jnp.broadcast_to(positions, (3, 1, tokens.shape[0])),
+            ModelState(delta=delta, kv=state.model.kv),
+            page_row[None],
+            start[None],
+            length[None],
+        )
+        row = jax.lax.dynamic_slice_in_dim(hidden[0], length - 1, 1, axis=0)
+
+        def choose() -> tuple[jax.Array, jax.Array]:
+            logits = model.logits(row)
+            token = sample(logits, _lane_slice(sampling, lane), (start + length)[None])
+            return token, jnp.all(jnp.isfinite(logits), axis=-1)
+
+        token, finite = jax.lax.cond(
+            is_last, choose, lambda: (jnp.zeros(1, jnp.int32), jnp.ones(1, bool))
+        )
+        state = EngineState(
+            model=ModelState(delta=_lane_update(state.model.delta, lane, new.delta), kv=new.kv),
+            last_token=jax.lax.dynamic_update_slice_in_dim(state.last_token, token, lane, axis=0),
+        )
+        return state, token, finite
+
+    return prefill
+
+
+def make_decode(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, jax.Array, jax.Array]]:
+    """One token for every active lane; B is the fixed lane width."""
+
+    def decode(
+        params: Any,
+        state: EngineState,
+        page_table: jax.Array,  # int32 [B, pages_per_lane]
+        position: jax.Array,  # int32 [B], where each lane's last token goes
+        active: jax.Array,  # bool [B]
+        sampling: LaneSampling,
+    ) -> tuple[EngineState, jax.Array, jax.Array]:
+        model = nnx.merge(graphdef, params)
+        hidden, new = model(
+            state.last_token[:, None],
+            jnp.broadcast_to(position[:, None], (3, position.shape[0], 1)),
+            state.model,
+            page_table,
+            position,
+            active.astype(jnp.int32),
+        )
+        logits = model.logits(hidden[:, 0])
+        token = jnp.where(active, sample(logits, sampling, position + 1), state.last_token)
+        finite = jnp.all(jnp.isfinite(logits), axis=-1)
+        return EngineState(model=new, last_token=token), token, finite
+
+    return decode
+
+
+def capture_delta(state: EngineState, lane: jax.Array) -> tuple[DeltaState, ...]:
+    """A copy of one lane's delta state (batch 1)."""
+    return _lane_slice(state.model.delta, lane)
+
+
+def restore_delta(
+    state: EngineState, lane: jax.Array, delta: tuple[DeltaState, ...]
+) -> EngineState:
+    """Copies a snapshot's delta state into a lane."""
+    model = ModelState(delta=_lane_update(state.model.delta, lane, delta), kv=state.model.kv)
+    return EngineState(model=model, last_token=state.last_token)
+
+
+def capture_pages(state: EngineState, pages: jax.Array) -> tuple[KVPages, ...]:
+    """A copy of these pool pages (int32 [n]) of every attention layer."""
+    return jax.tree.map(lambda leaf: leaf[pages], state.model.kv)
+
+
+def restore_pages(
+    state: EngineState, pages: jax.Array, segment: tuple[KVPages, ...]
+) -> EngineState:
+    """Copies a snapshot's run of pages into these pool pages (int32 [n], distinct)."""
+    kv = jax.tree.map(
+        lambda leaf, new: leaf.at[pages].set(new, unique_indices=True), state.model.kv, segment
+    )
+    return EngineState(
+        model=ModelState(delta=state.model.delta, kv=kv), last_token=state.last_token
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """Compiled steps. Dictionaries are keyed by bucket (tokens) or segment size (pages)."""
+
+    prefill: dict[int, Callable[..., Any]]
+    decode: Callable[..., Any]
+    capture_delta: Callable[..., Any]
+    restore_delta: Callable[..., Any]
+    capture_pages: dict[int, Callable[..., Any]]
+    restore_pages: dict[int, Callable[..., Any]]
+
+
+def compile_programs(
+    graphdef: nnx.GraphDef,
+    params: Any,
+    model: ModelConfig,
+    engine: EngineConfig,
+    dtype: jnp.dtype,
+    progress: Progress | None = None,
+) -> Programs:
+    """Compiles every program for these shapes; `progress` is told before each one."""
+    abstract = lambda tree: jax.tree.map(  # noqa: E731
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree
+    )
+    state = jax.eval_shape(lambda: init_engine_state(model, engine, dtype))
+    params = abstract(params)
+    lanes, row = engine.max_concurrency, engine.pages_per_lane
+    sampling = abstract(LaneSampling.greedy(lanes))
+
+    def ints(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+    def bools(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.bool_)
+
+    buckets = prefill_buckets(engine.prefill_chunk)
+    total = len(buckets) + 3 + 2 * len(SEGMENT_PAGES)
+    done = 0
+
+    def build(name: str, function: Callable[..., Any], *args: Any, donate: tuple[int, ...]) -> Any:
+        nonlocal done
+        if progress:
+            progress(f"compiling {name}", done, total)
+        compiled = jax.jit(function, donate_argnums=donate).lower(*args).compile()
+        done += 1
+        return compiled
+
+    prefill = {
+        bucket: build(
+            f"prefill of {bucket} tokens",
+            make_prefill(graphdef),
+            params, state, ints(bucket), ints(), ints(row), ints(), ints(), bools(), sampling,
+            donate=(1,),
+        )
+        for bucket in buckets
+    }  # fmt: skip
+    decode = build(
+        f"decode of {lanes} lanes",
+        make_decode(graphdef),
+        params, state, ints(lanes, row), ints(lanes), bools(lanes), sampling,
+        donate=(1,),
+    )  # fmt: skip
+    delta = jax.eval_shape(capture_delta, state, ints())
+    capture = build("state capture", capture_delta, state, ints(), donate=())
+    restore = build("state restore", restore_delta, state, ints(), delta, donate=(0,))
+    capture_runs, restore_runs = {}, {}
+    for size in SEGMENT_PAGES:
+        segment = jax.eval_shape(capture_pages, state, ints(size))
+        capture_runs[size] = build(
+            f"capture of {size} pages", capture_pages, state, ints(size), donate=()
+        )
+        restore_runs[size] = build(
+            f"restore of {size} pages", restore_pages, state, ints(size), segment, donate=(0,)
+        )
+    if progress:
+        progress("compiled", total, total)
+    return Programs(prefill, decode, capture, restore, capture_runs, restore_runs)
