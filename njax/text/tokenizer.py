@@ -132,6 +132,40 @@ class Tokenizer:
             self._bytes[token_id] = data
         return data
 
+    def eos_ids(
+        self,
+        generation_config: Mapping[str, Any] | None = None,
+        tokenizer_config: Mapping[str, Any] | None = None,
+    ) -> tuple[int, ...]:
+        """Ids that end an answer, ascending: those of both files together.
+
+        `generation_config.json` gives `eos_token_id` (an id or a list); `tokenizer_config.json` gives
+        `eos_token` (a string or an added-token object). They differ in published checkpoints, and
+        going on past either never helps.
+
+        Raises:
+          CheckpointError: an id or token that the vocabulary does not have.
+        """
+        found: set[int] = set()
+        listed = (generation_config or {}).get("eos_token_id")
+        for token_id in listed if isinstance(listed, list) else [listed]:
+            if token_id is None:
+                continue
+            if not isinstance(token_id, int) or self.id_to_token(token_id) is None:
+                raise CheckpointError(
+                    f"generation_config.json: eos_token_id {token_id!r} is not in the vocabulary"
+                )
+            found.add(token_id)
+        token = token_content((tokenizer_config or {}).get("eos_token"))
+        if token is not None:
+            token_id = self.token_to_id(token)
+            if token_id is None:
+                raise CheckpointError(
+                    f"tokenizer_config.json: eos_token {token!r} is not in the vocabulary"
+                )
+            found.add(token_id)
+        return tuple(sorted(found))
+
     def _plain_twin(self) -> _Rust:
         """The same tokenizer without added tokens; made on first use (it costs a second copy)."""
         with self._plain_lock:
@@ -141,41 +175,6 @@ class Tokenizer:
                 tree["post_processor"] = None
                 self._plain = _load(json.dumps(tree))
             return self._plain
-
-
-def eos_ids(
-    tokenizer: Tokenizer,
-    generation_config: Mapping[str, Any] | None = None,
-    tokenizer_config: Mapping[str, Any] | None = None,
-) -> tuple[int, ...]:
-    """Ids that end an answer, ascending: those of both files together.
-
-    `generation_config.json` gives `eos_token_id` (an id or a list); `tokenizer_config.json` gives
-    `eos_token` (a string or an added-token object). They differ in published checkpoints, and
-    going on past either never helps.
-
-    Raises:
-      CheckpointError: an id or token that the vocabulary does not have.
-    """
-    found: set[int] = set()
-    listed = (generation_config or {}).get("eos_token_id")
-    for token_id in listed if isinstance(listed, list) else [listed]:
-        if token_id is None:
-            continue
-        if not isinstance(token_id, int) or tokenizer.id_to_token(token_id) is None:
-            raise CheckpointError(
-                f"generation_config.json: eos_token_id {token_id!r} is not in the vocabulary"
-            )
-        found.add(token_id)
-    token = token_content((tokenizer_config or {}).get("eos_token"))
-    if token is not None:
-        token_id = tokenizer.token_to_id(token)
-        if token_id is None:
-            raise CheckpointError(
-                f"tokenizer_config.json: eos_token {token!r} is not in the vocabulary"
-            )
-        found.add(token_id)
-    return tuple(sorted(found))
 
 
 def token_content(value: Any) -> str | None:

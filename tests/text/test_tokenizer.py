@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from njax.errors import CheckpointError, InvalidRequest
 from njax.text.detokenizer import Detokenizer
 from njax.text.tiktoken_ranks import from_tiktoken, read_ranks
-from njax.text.tokenizer import Tokenizer, eos_ids
+from njax.text.tokenizer import Tokenizer
 
 TEXTS = {
     "english": "The quick brown fox can't jump; it's 1,234.56 o'clock?!",
@@ -132,15 +132,15 @@ def test_added_tokens_of_the_tokenizer_config(make):
 def test_eos_ids(make):
     tokenizer = make("byte_level")
     end, start = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|im_start|>")
-    assert eos_ids(tokenizer, {"eos_token_id": end}, {"eos_token": "<|im_start|>"}) == (start, end)
+    assert tokenizer.eos_ids({"eos_token_id": end}, {"eos_token": "<|im_start|>"}) == (start, end)
     assert eos_ids(
         tokenizer, {"eos_token_id": [end]}, {"eos_token": {"content": "<|im_end|>"}}
     ) == (end,)
-    assert eos_ids(tokenizer, {}, {}) == ()
+    assert tokenizer.eos_ids({}, {}) == ()
     with pytest.raises(CheckpointError, match="99999"):
-        eos_ids(tokenizer, {"eos_token_id": [99999]}, {})
+        tokenizer.eos_ids({"eos_token_id": [99999]}, {})
     with pytest.raises(CheckpointError, match="nope"):
-        eos_ids(tokenizer, {}, {"eos_token": "nope"})
+        tokenizer.eos_ids({}, {"eos_token": "nope"})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"model": {"type": "Nope"}}'])
