@@ -137,33 +137,29 @@ class Tokenizer:
         generation_config: Mapping[str, Any] | None = None,
         tokenizer_config: Mapping[str, Any] | None = None,
     ) -> tuple[int, ...]:
-        """Ids that end an answer, ascending: those of both files together.
+        """Ids that end an answer, ascending: those that both files name, together.
 
-        `generation_config.json` gives `eos_token_id` (an id or a list); `tokenizer_config.json` gives
-        `eos_token` (a string or an added-token object). They differ in published checkpoints, and
-        going on past either never helps.
+        `generation_config.json` gives `eos_token_id` (an id or a list), `tokenizer_config.json`
+        gives `eos_token` (a string or an added-token object). They differ in published
+        checkpoints, and going on past either never helps. An id or token that the vocabulary
+        lacks does no harm: it is never generated.
 
         Raises:
-          CheckpointError: an id or token that the vocabulary does not have.
+          CheckpointError: an id that is no whole number.
         """
         found: set[int] = set()
         listed = (generation_config or {}).get("eos_token_id")
         for token_id in listed if isinstance(listed, list) else [listed]:
             if token_id is None:
                 continue
-            if not isinstance(token_id, int) or self.id_to_token(token_id) is None:
+            if not isinstance(token_id, int) or isinstance(token_id, bool):
                 raise CheckpointError(
-                    f"generation_config.json: eos_token_id {token_id!r} is not in the vocabulary"
+                    f"generation_config.json: eos_token_id holds {token_id!r}, expected token ids"
                 )
             found.add(token_id)
         token = token_content((tokenizer_config or {}).get("eos_token"))
-        if token is not None:
-            token_id = self.token_to_id(token)
-            if token_id is None:
-                raise CheckpointError(
-                    f"tokenizer_config.json: eos_token {token!r} is not in the vocabulary"
-                )
-            found.add(token_id)
+        if token is not None and (named := self.token_to_id(token)) is not None:
+            found.add(named)
         return tuple(sorted(found))
 
     def _plain_twin(self) -> _Rust:
