@@ -1,0 +1,125 @@
+"""`manifest.json`: what a checkpoint is, where it came from, and in which numbers it computes.
+
+format, format_version   "njax-checkpoint" and the version of this layout
+njax_version             program that wrote it
+config                   `ModelConfig` fields
+numeric_profile          activations and kv: a dtype; weights: number format -> count of tensors
+options                  how it was converted
+source                   file name -> sha256 and bytes, of every file read (empty if made here)
+tensors                  name -> kind, shape, source tensor names; `extra.*` are carried along
+not_quantized            name -> why `--quantize` left it
+warnings                 what was tolerated
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import njax
+from njax.checkpoint.plan import EXTRA
+from njax.checkpoint.planned import PlannedTensor
+from njax.config import ModelConfig
+from njax.errors import CheckpointError
+
+FILE = "manifest.json"
+FORMAT = "njax-checkpoint"
+FORMAT_VERSION = 1
+
+
+def make_manifest(
+    config: ModelConfig,
+    dtype: str,
+    tensors: Iterable[PlannedTensor],
+    **extra: Any,
+) -> dict[str, Any]:
+    """A JSON-ready manifest; `extra` fields override the empty defaults."""
+    tensors = list(tensors)
+    kinds = collections.Counter(t.kind for t in tensors if not t.name.startswith(EXTRA))
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "njax_version": njax.__version__,
+        "config": json.loads(json.dumps(config.to_dict())),
+        "numeric_profile": {
+            "activations": dtype,
+            "kv": dtype,
+            "weights": dict(sorted(kinds.items())),
+        },
+        "options": {},
+        "source": {},
+        "not_quantized": {},
+        "warnings": [],
+        "tensors": {tensor.name: _entry(tensor) for tensor in tensors},
+    } | extra
+
+
+def _entry(tensor: PlannedTensor) -> dict[str, Any]:
+    entry: dict[str, Any] = {"kind": tensor.kind, "shape": list(tensor.shape)}
+    if tensor.code:
+        entry["code"] = tensor.code
+    if tensor.sources:
+        entry["source"] = list(tensor.sources)
+    return entry
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Reads and checks the manifest of a checkpoint directory.
+
+    Raises:
+      CheckpointError: not a checkpoint of ours, a damaged manifest or one of a later version; the
+        text says what to do.
+    """
+    path = directory / FILE
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory}: no such directory")
+    if not path.is_file():
+        hint = ""
+        if (directory / "config.json").is_file():
+            hint = "; it looks like a Hugging Face checkpoint: convert it first with `njax convert`"
+        raise CheckpointError(f"{directory}: not an njax checkpoint (no {FILE}){hint}")
+    manifest = read_json(path)
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: not an njax checkpoint (no format {FORMAT!r})")
+    version = manifest.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path}: format version {version}, this njax ({njax.__version__}) reads version "
+            f"{FORMAT_VERSION}; convert the source again"
+        )
+    profile, tensors = manifest.get("numeric_profile"), manifest.get("tensors")
+    if not isinstance(profile, Mapping) or profile.get("activations") not in (
+        "bfloat16",
+        "float32",
+    ):
+        raise CheckpointError(f"{path}: numeric_profile is damaged")
+    if not isinstance(tensors, Mapping) or not all(
+        isinstance(e, Mapping)
+        and isinstance(e.get("kind"), str)
+        and isinstance(e.get("shape"), list)
+        for e in tensors.values()
+    ):
+        raise CheckpointError(f"{path}: the list of tensors is damaged")
+    if not isinstance(manifest.get("config"), Mapping):
+        raise CheckpointError(f"{path}: config is damaged")
+    return manifest
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+      CheckpointError: unreadable, not JSON, or not an object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot read: {error.strerror}") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a JSON object")
+    return value

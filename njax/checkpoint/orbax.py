@@ -1,0 +1,207 @@
+"""Arrays on disk: an ordinary orbax checkpoint, written and read with bounded host memory.
+
+Orbax's own handlers take arrays that are whole in memory. `_StreamingHandler` is a leaf type for
+orbax's PyTree checkpointer whose values (`LazyArray`) are read, converted and written block by
+block, so the checkpointer still owns the layout, the metadata and the atomic commit, and any orbax
+program can read the result without njax: a flat dictionary of arrays.
+
+Format: zarr v3, one folder an array, one chunk a block of rows, each chunk with a CRC-32C, no
+compression (weights do not compress). A missing chunk is an error, never zeros.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import tensorstore as ts
+
+from njax.checkpoint.lazy import LazyArray
+from njax.errors import CheckpointError
+
+_GB = 10**9
+
+Progress = Callable[[str, int], None]
+"""(array name, bytes just written)."""
+
+ShardingOf = Callable[[str, tuple[int, ...]], jax.sharding.Sharding]
+"""(array name, shape) -> where that array goes."""
+
+
+def write_arrays(
+    directory: Path, arrays: Mapping[str, LazyArray], progress: Progress | None = None
+) -> None:
+    """Writes a flat tree of arrays as an orbax checkpoint at `directory`, which must not exist.
+
+    Raises:
+      CheckpointError: a source array is bad, or the disk refuses (full, read-only, too large).
+    """
+    registry = ocp.type_handlers.create_type_handler_registry(
+        (LazyArray, _StreamingHandler(progress)),
+        # Unused, but without it orbax warns that it has nowhere to keep jax.Array metadata.
+        (jax.Array, ocp.type_handlers.ArrayHandler()),
+    )
+    handler = ocp.PyTreeCheckpointHandler(
+        use_ocdbt=False, use_zarr3=True, type_handler_registry=registry
+    )
+    try:
+        with _quiet_orbax(), ocp.Checkpointer(handler) as checkpointer:
+            checkpointer.save(directory.absolute(), args=ocp.args.PyTreeSave(dict(arrays)))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{directory}: cannot write: {_reason(error)}") from error
+
+
+def read_metadata(directory: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and element type of every array of the checkpoint, by name.
+
+    Raises:
+      CheckpointError: no orbax checkpoint there, or a damaged one.
+    """
+    try:
+        with _quiet_orbax(), _reader() as checkpointer:
+            metadata = checkpointer.metadata(directory.absolute()).item_metadata
+            if metadata is None:
+                raise ValueError("no tree metadata")
+            return {
+                name: (tuple(leaf.shape), np.dtype(leaf.dtype))
+                for name, leaf in metadata.tree.items()
+            }
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(
+            f"{directory}: not a readable orbax checkpoint: {_reason(error)}"
+        ) from error
+
+
+def read_arrays(
+    directory: Path,
+    arrays: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
+    sharding: jax.sharding.Sharding | ShardingOf | None = None,
+) -> dict[str, jax.Array]:
+    """Reads the named arrays straight to their devices.
+
+    Host memory beyond the arrays themselves stays within 1 GB or the largest array.
+
+    Args:
+      arrays: name -> (shape, dtype) as `read_metadata` gives it.
+      sharding: where each array goes; None: whole on JAX's default device.
+
+    Raises:
+      CheckpointError: a missing or damaged chunk, named by its path.
+    """
+    place = _placement(sharding)
+    largest = max((math.prod(s) * d.itemsize for s, d in arrays.values()), default=0)
+    restore_args = {
+        name: ocp.ArrayRestoreArgs(restore_type=jax.Array, sharding=place(name, shape))
+        for name, (shape, _) in arrays.items()
+    }
+    try:
+        with _quiet_orbax(), _reader(restore_concurrent_gb=1 + -(-largest // _GB)) as checkpointer:
+            return checkpointer.restore(
+                directory.absolute(),
+                args=ocp.args.PyTreeRestore(
+                    item=dict.fromkeys(arrays, 0), restore_args=restore_args, partial_restore=True
+                ),
+            )
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{directory}: {_named(error, arrays)}cannot read: {_reason(error)}"
+        ) from error
+
+
+def _placement(sharding: jax.sharding.Sharding | ShardingOf | None) -> ShardingOf:
+    if callable(sharding):
+        return sharding
+    fixed = sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return lambda name, shape: fixed
+
+
+def _reader(**options: Any) -> ocp.Checkpointer:
+    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False, use_zarr3=True, **options))
+
+
+class _StreamingHandler(ocp.type_handlers.TypeHandler):
+    """Writes `LazyArray` leaves one after the other; reading is left to orbax's own handlers."""
+
+    def __init__(self, progress: Progress | None):
+        self._progress = progress
+
+    def typestr(self) -> str:
+        # What is on disk is an ordinary array: whoever restores it needs no lazy leaf type.
+        return "np.ndarray"
+
+    async def serialize(
+        self,
+        values: Sequence[LazyArray],
+        infos: Sequence[ocp.type_handlers.ParamInfo],
+        args: Sequence[ocp.SaveArgs] | None = None,
+    ) -> Sequence[Any]:
+        for value, info in zip(values, infos, strict=True):
+            await _write(Path(info.parent_dir) / info.name, value)
+            if self._progress is not None:
+                self._progress(info.name, value.nbytes)
+        return []
+
+    async def metadata(self, infos: Sequence[Any]) -> Sequence[Any]:
+        raise NotImplementedError("orbax reads the metadata of plain arrays itself")
+
+    async def deserialize(self, infos: Sequence[Any], args: Any = None) -> Sequence[Any]:
+        raise NotImplementedError("orbax reads plain arrays itself")
+
+
+async def _write(folder: Path, value: LazyArray) -> None:
+    store = await ts.open(_zarr_spec(folder, value), create=True)
+    for low, high, block in value.blocks():
+        target = store[low:high] if value.shape else store
+        await target.write(np.asarray(block, order="C"), can_reference_source_data_indefinitely=True)
+
+
+def _zarr_spec(folder: Path, value: LazyArray) -> dict[str, Any]:
+    chunk = [max(1, n) for n in (value.block_rows, *value.shape[1:])] if value.shape else []
+    wide = value.dtype.itemsize > 1
+    return {
+        "driver": "zarr3",
+        "kvstore": {"driver": "file", "path": str(folder)},
+        "metadata": {
+            "shape": list(value.shape),
+            "data_type": value.dtype.name,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+            "codecs": [
+                {"name": "bytes", **({"configuration": {"endian": "little"}} if wide else {})},
+                {"name": "crc32c"},
+            ],
+        },
+        "store_data_equal_to_fill_value": True,
+    }
+
+
+@contextlib.contextmanager
+def _quiet_orbax() -> Iterator[None]:
+    """Orbax logs through absl what is normal here (no OCDBT files to merge) as warnings."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of a TensorStore message without its machine-readable tail."""
+    return re.split(r"\s\[(?:source locations|tensorstore_spec|domain)=", str(error), maxsplit=1)[0]
+
+
+def _named(error: BaseException, names: Mapping[str, Any]) -> str:
+    """The array that a TensorStore message is about, if its path tells: "NAME: "."""
+    for part in re.findall(r"[^/\\\"']+", str(error)):
+        if part in names:
+            return f"{part}: "
+    return ""
