@@ -160,7 +160,8 @@ async def _write(folder: Path, value: LazyArray) -> None:
     store = await ts.open(_zarr_spec(folder, value), create=True)
     for low, high, block in value.blocks():
         target = store[low:high] if value.shape else store
-        await target.write(np.asarray(block, order="C"), can_reference_source_data_indefinitely=True)
+        rows = np.asarray(block, order="C")
+        await target.write(rows, can_reference_source_data_indefinitely=True)
 
 
 def _zarr_spec(folder: Path, value: LazyArray) -> dict[str, Any]:
