@@ -1,0 +1,66 @@
+"""Parameters by name, and the model built from them.
+
+A name is the dotted path in the module tree ("layers.0.delta.qkv_proj.weight"); checkpoints use
+the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from flax import nnx
+
+from njax.config import ModelConfig
+from njax.errors import CheckpointError
+from njax.models.hybrid import HybridModel
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def _abstract(config: ModelConfig, dtype: Any) -> HybridModel:
+    return nnx.eval_shape(lambda: HybridModel(config, dtype=dtype, rngs=nnx.Rngs(0)))
+
+
+def params_of(model: HybridModel) -> dict[str, Any]:
+    """Every parameter of a model by name."""
+    flat = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    return {_name(path): param.get_value() for path, param in flat}
+
+
+def abstract_params(config: ModelConfig, dtype: Any) -> dict[str, jax.ShapeDtypeStruct]:
+    """Names, shapes and unquantised dtypes of all parameters; nothing is allocated."""
+    return params_of(_abstract(config, dtype))
+
+
+def bind(
+    config: ModelConfig, dtype: Any, params: Mapping[str, Any]
+) -> tuple[nnx.GraphDef, nnx.State]:
+    """The model with these parameters, split for jitted steps.
+
+    Args:
+      params: a weight (array, NVFP4Weight, FP8Weight) for every name of `abstract_params`.
+
+    Raises:
+      CheckpointError: a name is missing or unknown, or a shape is wrong.
+    """
+    graphdef, state = nnx.split(_abstract(config, dtype))
+    expected = {_name(path): (path, param) for path, param in nnx.to_flat_state(state)}
+    missing = sorted(expected.keys() - params.keys())
+    extra = sorted(params.keys() - expected.keys())
+    if missing or extra:
+        what = [f"missing: {', '.join(missing)}"] * bool(missing)
+        what += [f"unknown: {', '.join(extra)}"] * bool(extra)
+        raise CheckpointError(f"parameters do not fit the config; {'; '.join(what)}")
+    flat = {}
+    for name, (path, param) in expected.items():
+        weight, shape = params[name], param.get_value().shape
+        if tuple(weight.shape) != tuple(shape):
+            raise CheckpointError(
+                f"{name} has shape {tuple(weight.shape)}, the config asks for {tuple(shape)}"
+            )
+        flat[path] = param.replace(weight)
+    return graphdef, nnx.from_flat_state(flat)
