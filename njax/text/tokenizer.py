@@ -21,6 +21,8 @@ class Tokenizer:
       vocab_size: largest token id + 1 (a model may have more rows, never addressed).
       added_tokens: content to id of the tokens that are matched as a whole before the model runs.
       special_ids: ids left out by `decode(skip_special=True)`.
+      turn_tokens: special tokens that are found in a text wherever they stand, and so separate
+        what is before them from what is after.
       decoder: how ids become text, as far as streaming needs to know.
     """
 
@@ -32,6 +34,11 @@ class Tokenizer:
         added = rust.get_added_tokens_decoder()
         self.added_tokens: Mapping[str, int] = {token.content: i for i, token in added.items()}
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
+        self.turn_tokens = tuple(
+            token.content
+            for token in added.values()
+            if token.special and not (token.normalized or token.single_word or token.lstrip)
+        )
         vocab = rust.get_vocab(with_added_tokens=True)
         if not vocab:
             raise CheckpointError("tokenizer.json: the vocabulary is empty")
