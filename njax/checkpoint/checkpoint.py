@@ -74,7 +74,7 @@ def load_checkpoint(
     wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
     for name, (kind, shape) in kinds.items():
         wanted |= expected_arrays(name, kind, shape)
-    _check_arrays(directory, wanted)
+    orbax.check_arrays(directory / ARRAYS, wanted)
     arrays = orbax.read_arrays(directory / ARRAYS, wanted, sharding)
     return Checkpoint(
         config=config,
@@ -146,19 +146,3 @@ def _check_tensors(
                 f"needs {list(spec.shape)} in one of {', '.join(_KINDS)}"
             )
     return {name: (entries[name]["kind"], spec.shape) for name, spec in specs.items()}
-
-
-def _check_arrays(
-    directory: Path, wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-) -> None:
-    """Compares the arrays on disk with the manifest before anything is read."""
-    stored = orbax.read_metadata(directory / ARRAYS)
-    for name, (shape, dtype) in wanted.items():
-        if name not in stored:
-            raise CheckpointError(f"{name}: is missing from {directory / ARRAYS}")
-        if stored[name] != (shape, dtype):
-            found_shape, found = stored[name]
-            raise CheckpointError(
-                f"{name}: {directory / ARRAYS} holds {found} {list(found_shape)}, expected {dtype} "
-                f"{list(shape)}"
-            )

@@ -123,7 +123,8 @@ def _nvfp4(
         )
     dialect = present[0]
     stored = _positive(leaves[dialect.global_scale], part)
-    multiplier = dialect.multiplier(stored)
+    with np.errstate(over="ignore"):
+        multiplier = dialect.multiplier(stored)
     if not (np.isfinite(multiplier) and multiplier > 0):
         raise CheckpointError(
             f"{leaves[dialect.global_scale].name}: the inverse of {stored} is no finite positive "

@@ -6,7 +6,7 @@ config                   `ModelConfig` fields
 numeric_profile          activations and kv: a dtype; weights: number format -> count of tensors
 options                  how it was converted
 source                   file name -> sha256 and bytes, of every file read (empty if made here)
-tensors                  name -> kind, shape, source tensor names; `extra.*` are carried along
+tensors                  name -> kind, shape, bytes, source names; `extra.*` are carried along
 not_quantized            name -> why `--quantize` left it
 warnings                 what was tolerated
 """
@@ -58,7 +58,11 @@ def make_manifest(
 
 
 def _entry(tensor: PlannedTensor) -> dict[str, Any]:
-    entry: dict[str, Any] = {"kind": tensor.kind, "shape": list(tensor.shape)}
+    entry: dict[str, Any] = {
+        "kind": tensor.kind,
+        "shape": list(tensor.shape),
+        "bytes": tensor.nbytes,
+    }
     if tensor.code:
         entry["code"] = tensor.code
     if tensor.sources:
@@ -100,6 +104,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         isinstance(e, Mapping)
         and isinstance(e.get("kind"), str)
         and isinstance(e.get("shape"), list)
+        and isinstance(e.get("bytes"), int)
         for e in tensors.values()
     ):
         raise CheckpointError(f"{path}: the list of tensors is damaged")

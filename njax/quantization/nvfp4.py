@@ -7,10 +7,14 @@ checkpoint has the same bits wherever it was converted:
   (the largest block scale); cut to 18 significant bits (a relative change below 2**-17), which
   makes every product code * scale * global_scale exact in float32; and not below 2**-100, which
   keeps all of them normal numbers.
-* scale = amax of the block / (6 * global_scale), rounded to nearest even; not below the smallest
-  E4M3 number unless the block rounds to zeros, whose scale is 0.
+* scale = amax of the block / (6 * global_scale), rounded to nearest even. At the very bottom of
+  E4M3, where its steps are as large as its numbers, two rules keep the error small: a block that
+  does not round to zeros gets at least the smallest scale, and from 7/6 of it on (half-way between
+  the elements 6 * 1 and 4 * 2) the second smallest. A block of zeros has scale 0.
 * code = element / (scale * global_scale), rounded to the nearest value of the grid, ties to the
   even code.
+
+With these rules quantising decoded values again gives the same codes and scales.
 
 An all-zero matrix gets global scale 1 and zero scales.
 """
@@ -83,10 +87,12 @@ def quantize_rows(w: Array, scale: np.float32) -> tuple[Array, Array]:
     Returns:
       codes uint8 [R, K/2], scales uint8 [R, K/16].
     """
-    blocks = w.reshape(w.shape[0], -1, NVFP4_GROUP)
+    blocks = w.reshape(w.shape[0], w.shape[1] // NVFP4_GROUP, NVFP4_GROUP)
     amax = np.abs(blocks).max(axis=-1)
     ratio = np.minimum(amax / (np.float32(6) * scale), _MAX_SCALE)
-    steps = np.where(amax > 0, np.maximum(ratio, _MIN_SCALE), ratio).astype(_E4M3)
+    second = (ratio >= _MIN_SCALE * np.float32(7 / 6)) & (ratio < 2 * _MIN_SCALE)
+    ratio = np.where(second, 2 * _MIN_SCALE, np.maximum(ratio, _MIN_SCALE))
+    steps = np.where(amax > 0, ratio, np.float32(0)).astype(_E4M3)
     divisor = steps.astype(np.float32) * scale
     codes = _encode(blocks / np.where(divisor > 0, divisor, np.float32(1))[..., None])
     empty = ((codes & 7) == 0).all(axis=-1)
