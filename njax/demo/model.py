@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import math
+import re
 import zlib
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from njax.checkpoint import Checkpoint
 from njax.checkpoint.layout import tensor_specs
 from njax.config import ModelConfig
 from njax.demo.tokens import ADDED_TOKENS, VOCAB_SIZE
+from njax.text.tokenizer import Tokenizer
 
 MODEL_NAME = "njax-demo"
 
@@ -48,14 +50,14 @@ def load_demo() -> Checkpoint:
     Its manifest says `"weights_are_random": True`, so that whoever serves it can say so too.
     """
     folder = importlib.resources.files("njax.demo")
+    tokenizer_json = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    weights = {name: _tensor(name, spec.shape) for name, spec in tensor_specs(DEMO_CONFIG).items()}
+    weights["head.weight"][_unspoken(tokenizer_json)] = 0
     return Checkpoint(
         config=DEMO_CONFIG,
-        params={
-            name: jnp.asarray(_tensor(name, spec.shape))
-            for name, spec in tensor_specs(DEMO_CONFIG).items()
-        },
+        params={name: jnp.asarray(value) for name, value in weights.items()},
         dtype="bfloat16",
-        tokenizer_json=(folder / "tokenizer.json").read_text(encoding="utf-8"),
+        tokenizer_json=tokenizer_json,
         chat_template=(folder / "chat_template.jinja").read_text(encoding="utf-8"),
         generation_config={
             "eos_token_id": [_ID["<|im_end|>"], _ID["<|endoftext|>"]],
@@ -93,6 +95,25 @@ def _tensor(name: str, shape: tuple[int, ...]) -> np.ndarray:
         return _bfloat16(0.1 * _uniform(name, shape))
     gain = {"embedding.weight": math.sqrt(shape[1]), "head.weight": 3.0}.get(name, 1.0)
     return _bfloat16(np.float32(gain / math.sqrt(shape[1])) * _uniform(name, shape))
+
+
+def _unspoken(tokenizer_json: str) -> list[int]:
+    """Ids that the model all but never says, for the sake of the reader's terminal.
+
+    Control characters, bytes that are no text by themselves, and added tokens other than the ends
+    of an answer and of thinking.
+    """
+    tokenizer = Tokenizer.from_json(tokenizer_json)
+    spoken = {"<|im_end|>", "<|endoftext|>", "</think>"}
+    return [
+        token_id
+        for token_id in range(VOCAB_SIZE)
+        if not (
+            tokenizer.id_to_token(token_id) in spoken
+            if token_id in _ID.values()
+            else re.fullmatch(rb"[\n\x20-\x7e]+", tokenizer.token_bytes(token_id))
+        )
+    ]
 
 
 def _uniform(name: str, shape: tuple[int, ...]) -> np.ndarray:
