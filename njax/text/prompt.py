@@ -155,8 +155,15 @@ class PromptRenderer:
         if not self._says_something(text):
             return None
         ids = tuple(self._tokenizer.encode(text))
-        joints = [] if cut is None else [self._joint(whole, cut, ids) for whole in texts]
-        return _Head(text, ids, frozenset(joint for joint in joints if joint))
+        joints: dict[str, bool] = {}
+        for whole in texts if cut is not None else ():
+            assert self._turn is not None and cut is not None
+            match = self._turn.match(whole, cut)
+            assert match is not None
+            if match.group() not in joints:
+                apart = [*ids, *self._tokenizer.encode(whole[cut:])]
+                joints[match.group()] = apart == self._tokenizer.encode(whole)
+        return _Head(text, ids, frozenset(joint for joint, proven in joints.items() if proven))
 
     def _cut(self, texts: Sequence[str], limit: int) -> int | None:
         """The last place up to `limit` at which each text begins a special token."""
@@ -167,14 +174,6 @@ class PromptRenderer:
             if at <= limit and all(self._turn.match(text, at) for text in texts):
                 return at
         return None
-
-    def _joint(self, text: str, cut: int, head_ids: tuple[int, ...]) -> str | None:
-        """The special token at `cut`, if head and rest tokenised apart give the whole's tokens."""
-        assert self._turn is not None
-        match = self._turn.match(text, cut)
-        assert match is not None
-        apart = [*head_ids, *self._tokenizer.encode(text[cut:])]
-        return match.group() if apart == self._tokenizer.encode(text) else None
 
     def _says_something(self, text: str) -> bool:
         """Whether anything but special tokens and white space is in it."""
