@@ -38,8 +38,8 @@ class TextFiles:
 def read_text_files(directory: Path, hf_config: dict[str, Any] | None = None) -> TextFiles:
     """Reads the text files of a Hugging Face directory or of an njax checkpoint.
 
-    `tokenizer_config.json` and `generation_config.json` may be absent. Stop and pad ids then come
-    from `hf_config` (the parsed config.json).
+    `tokenizer_config.json` and `generation_config.json` may be absent. Stop and pad ids that
+    they do not give come from `hf_config` (the parsed config.json).
 
     Raises:
       CheckpointError: no tokenizer.json, or a damaged file.
@@ -52,12 +52,12 @@ def read_text_files(directory: Path, hf_config: dict[str, Any] | None = None) ->
     read_json(tokenizer)
     config = _optional(directory / TOKENIZER_CONFIG)
     generation = _optional(directory / GENERATION)
-    if not generation and hf_config is not None:
+    if hf_config is not None:
         text = hf_config.get("text_config") or {}
         for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
             value = hf_config.get(key, text.get(key))
             if value is not None:
-                generation[key] = value
+                generation.setdefault(key, value)
     return TextFiles(
         tokenizer.read_text(encoding="utf-8"), config, _template(directory, config), generation
     )
