@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from njax.config import ModelConfig
@@ -64,7 +65,7 @@ class GatedAttention(nnx.Module):
         k, v = append_kv(pages.k, pages.v, key, value, page_table, start, lengths)
         scale = dim**-0.5
         if length == 1:
-            visible = (start + lengths) * (lengths > 0)  # an idle lane sees nothing
+            visible = jnp.where(lengths > 0, start + lengths, 0)  # an idle lane sees nothing
             out = attention_decode(query[:, 0], k, v, page_table, visible, scale=scale)[:, None]
         else:
             out = attention_prefill(query, k, v, page_table, start, lengths, scale=scale)
