@@ -12,7 +12,6 @@ from njax.demo import load_demo
 from njax.engine.engine import Engine
 from njax.engine.types import Delta, Failed, Finished, GenerationRequest, SamplingParams, Started
 from njax.errors import ContextLengthExceeded, InvalidRequest, Overloaded, Unavailable
-
 from tests.engine.conftest import GREEDY, Collector, ask, ask_together, random_prompt
 
 

@@ -6,14 +6,13 @@ import jax
 import numpy as np
 import pytest
 
+from njax.config import EngineConfig
 from njax.demo import load_demo
 from njax.engine.device import smallest_snapshot_bytes
 from njax.engine.engine import Engine
-from njax.config import EngineConfig
 from njax.errors import StartupError
 from njax.prefix.planner import Chunk
 from njax.state import tree_bytes
-
 from tests.engine.conftest import ask, ask_together, random_prompt
 
 SEEDED = {"prefix_cache_bytes": 256 << 20}
