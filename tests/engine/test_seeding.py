@@ -70,8 +70,8 @@ def test_tenants_never_share(make_engine):
     engine = make_engine(**SEEDED)
     prompt = random_prompt(rng, 400)
     ask(engine, prompt, max_tokens=1, frontiers=(400,), tenant="a")
-    assert ask(engine, prompt + (1,), max_tokens=1, tenant="b").usage.cached_tokens == 0
-    assert ask(engine, prompt + (1,), max_tokens=1, tenant="a").usage.cached_tokens == 384
+    assert ask(engine, (*prompt, 1), max_tokens=1, tenant="b").usage.cached_tokens == 0
+    assert ask(engine, (*prompt, 1), max_tokens=1, tenant="a").usage.cached_tokens == 384
 
 
 @pytest.mark.parametrize(("length", "captures"), [(255, 0), (256, 1)])
@@ -121,10 +121,10 @@ def test_budget_is_kept_and_the_oldest_leaves(make_engine):
     engine = make_engine(prefix_cache_bytes=2 * entry + 100)
     heads = [random_prompt(rng, 256) for _ in range(3)]
     for head in heads:
-        ask(engine, head + (1,), max_tokens=1, frontiers=(256,))
+        ask(engine, (*head, 1), max_tokens=1, frontiers=(256,))
         assert engine.stats()["seeds"]["bytes"] <= engine.config.prefix_cache_bytes
     assert engine.stats()["seeds"]["entries"] == 2
-    cached = [ask(engine, head + (2,), max_tokens=1).usage.cached_tokens for head in heads]
+    cached = [ask(engine, (*head, 2), max_tokens=1).usage.cached_tokens for head in heads]
     assert cached == [0, 256, 256]
 
 

@@ -94,6 +94,6 @@ def golden(name: str) -> dict[str, np.ndarray]:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """||a - b|| / ||b|| over all positions and logits; NaN anywhere gives NaN, which never passes."""
+    """||a - b|| / ||b|| over everything; a NaN anywhere gives NaN, which never passes."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
