@@ -67,7 +67,7 @@ class Engine:
     ):
         self.config = config or EngineConfig()
         self.model_config = checkpoint.config
-        self.tokenizer = Tokenizer.from_json(checkpoint.tokenizer_json)
+        self.tokenizer = Tokenizer.from_json(checkpoint.tokenizer_json, checkpoint.tokenizer_config)
         self.stop_token_ids = frozenset(
             self.tokenizer.eos_ids(checkpoint.generation_config, checkpoint.tokenizer_config)
         )

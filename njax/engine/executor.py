@@ -180,10 +180,10 @@ class Executor:
             self._by_id[sequence.request_id] = sequence
             self._scheduler.enqueue(sequence)
         for request_id in list(self._by_id) if abandon else cancelled:
-            sequence = self._by_id.get(request_id)
-            if sequence is not None:
-                self._release(sequence)
-                sequence.finish("cancelled")
+            known = self._by_id.get(request_id)
+            if known is not None:
+                self._release(known)
+                known.finish("cancelled")
         deadline = time.monotonic() - self._config.pending_timeout_s
         for sequence in [s for s in self._scheduler.waiting if s.submitted <= deadline]:
             self._release(sequence)

@@ -39,7 +39,9 @@ class OutputPipeline:
     ):
         own = frozenset() if request.ignore_eos else stop_token_ids
         self._stop_ids = own | frozenset(request.stop_token_ids)
-        self._detokenizer = Detokenizer(tokenizer, skip_special=request.skip_special_tokens)
+        self._detokenizer = Detokenizer(
+            tokenizer, skip_special=request.skip_special_tokens, prompt=request.token_ids
+        )
         self._stop_strings = StopStrings(request.stop) if request.stop else None
         self._limit = limit
         self._limit_reason = limit_reason
@@ -59,19 +61,13 @@ class OutputPipeline:
             return self._end((token,), text, self._limit_reason)
         return Step(Delta((token,), text), None)
 
-    def flush(self) -> str:
-        """Text still held back, for an answer that ends from outside (cancelled)."""
-        return self._end((), "", "cancelled").delta.text  # type: ignore[union-attr]
-
     def _end(self, tokens: tuple[int, ...], text: str, reason: FinishReason) -> Step:
         tail = self._detokenizer.finish()
         if self._stop_strings is None:
             text += tail
         else:
-            more, stopped = self._stop_strings.push(tail)
-            text += more
-            if stopped:
+            more, _ = self._stop_strings.push(tail)
+            text += more + self._stop_strings.finish()
+            if self._stop_strings.stopped:
                 reason = "stop_string"
-            else:
-                text += self._stop_strings.finish()
         return Step(Delta(tokens, text), reason)

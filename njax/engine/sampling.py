@@ -74,7 +74,7 @@ def sample(logits: jax.Array, lanes: LaneSampling, index: jax.Array) -> jax.Arra
 
     def draw() -> jax.Array:
         drawn = jax.vmap(_draw_one)(
-            logits, lanes.temperature, lanes.top_k, lanes.top_p, lanes.min_p, lanes.seed, index
+            logits, *(jnp.asarray(leaf) for leaf in jax.tree.leaves(lanes)), index
         )
         return jnp.where(lanes.temperature > 0, drawn, greedy)
 
