@@ -56,18 +56,28 @@ class FP8Weight:
 
 
 def decode_nvfp4(weight: NVFP4Weight, dtype: jnp.dtype) -> jax.Array:
-    """code * block scale as `dtype` [N, K], without the global scale.
+    """code * block scale as `dtype` [N, K], without the global scale; exact, see the halves."""
+    halves = decode_nvfp4_halves(weight, dtype)
+    return jnp.stack(halves, axis=-1).reshape(weight.shape)
 
-    Exact in bfloat16 and float32: the product has at most 6 significant bits and lies between
-    2**-10 and 2688.
+
+def decode_nvfp4_halves(weight: NVFP4Weight, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+    """code * block scale of the even and of the odd columns, `dtype` [N, K/2] each.
+
+    Without the global scale. Exact in bfloat16 and float32: the product has at most 6 significant
+    bits and is 0 or lies between 2**-10 and 2688.
     """
     n, k = weight.shape
-    byte = weight.codes.astype(jnp.uint32)
-    code = jnp.stack([byte & 15, byte >> 4], axis=-1).reshape(n, k // NVFP4_GROUP, NVFP4_GROUP)
-    # Twice the magnitude is an integer below 16: the eight of them are nibbles of one constant,
-    # which vectorises where a table lookup would be a gather.
-    doubled = (jnp.uint32(0xC8643210) >> ((code & 7) << 2)) & 15
-    magnitude = doubled.astype(jnp.float32)
-    signed = jnp.where(code >= 8, -magnitude, magnitude)
+    byte = weight.codes.reshape(n, k // NVFP4_GROUP, NVFP4_GROUP // 2).astype(jnp.uint32)
     scale = jax.lax.bitcast_convert_type(weight.scales, jnp.float8_e4m3fn).astype(jnp.float32)
-    return (signed * (scale * 0.5)[..., None]).astype(dtype).reshape(n, k)
+    half_scale = (scale * 0.5)[..., None]
+
+    def values(code: jax.Array) -> jax.Array:
+        # Twice the magnitude is an integer below 16: the eight of them are the nibbles of one
+        # constant, which vectorises where a table lookup would be a gather.
+        doubled = (jnp.uint32(0xC8643210) >> ((code & 7) << 2)) & 15
+        magnitude = doubled.astype(jnp.int32).astype(jnp.float32) * half_scale
+        bits = jax.lax.bitcast_convert_type(magnitude, jnp.uint32) | ((code & 8) << 28)
+        return jax.lax.bitcast_convert_type(bits, jnp.float32).astype(dtype).reshape(n, k // 2)
+
+    return values(byte & 15), values(byte >> 4)

@@ -8,6 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from pathlib import Path
+
+# Suites share helpers as `tests.<area>.support`, also where pytest is not run as a module.
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 if "JAX_PLATFORMS" not in os.environ and not any("gpu" in arg for arg in sys.argv[1:]):
     os.environ["JAX_PLATFORMS"] = "cpu"

@@ -1,17 +1,21 @@
-"""Paged attention for any device: a loop over pages with a running softmax.
+"""Paged attention for any device: loops over groups of pages with a running softmax.
 
-Bits: a page is one fixed-shape trip whatever holds it; the bound is known only at run time; a
-page a row does not see leaves that row's running maximum, sum and accumulator exactly as they
-were (factor exp(0) = 1, addend 0). So a row's result depends on the tokens it sees alone.
+Bits: a trip has one fixed shape, its groups of pages sit at absolute positions, and loop bounds
+are known only at run time, so that the compiler can neither unroll nor fold a single trip. A
+group that a row does not see leaves that row's running maximum, sum and accumulator exactly as
+they were (factor exp(0) = 1, addend 0). So a row's result depends on the tokens it sees alone.
 """
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-_UNSEEN = -1e30  # finite: the difference of two of them is 0, not NaN
+_TILE = 64  # queries of a prefill trip
+_GROUP = 4  # pages of a trip
+_UNSEEN = float(np.finfo(np.float32).min)  # finite: the difference of two of them is 0, not NaN
 
 
 def append_kv(
@@ -45,14 +49,35 @@ def attention_prefill(
     scale: float,
 ) -> jax.Array:
     """Shapes as in the package."""
-    b, t, hq, d = q.shape
+    _, t, hq, d = q.shape
     hkv = pages_k.shape[1]
-    rows = q.reshape(b, t, hkv, hq // hkv, d).transpose(0, 2, 3, 1, 4).reshape(b, hkv, -1, d)
-    last = jnp.tile(start[:, None] + jnp.arange(t), (1, hq // hkv))
-    ends = jnp.where(lengths > 0, start + lengths, 0)
-    out = _attend(rows, pages_k, pages_v, page_table, last, ends, scale)
-    out = out.reshape(b, hkv, hq // hkv, t, d).transpose(0, 3, 1, 2, 4)
-    return out.reshape(q.shape).astype(q.dtype)
+    padded = jnp.pad(q, ((0, 0), (0, -t % _TILE), (0, 0), (0, 0)))
+    lengths = jnp.clip(lengths, 0, t)
+    tiles = (lengths + _TILE - 1) // _TILE
+    ends = jnp.cumsum(tiles)
+
+    # One trip is one tile of one sequence, whatever B and T are.
+    def body(trip: jax.Array, out: jax.Array) -> jax.Array:
+        sequence = jnp.sum((trip >= ends).astype(jnp.int32))
+        first = (trip - ends[sequence] + tiles[sequence]) * _TILE
+        at = (sequence, first, jnp.int32(0), jnp.int32(0))
+        rows = lax.dynamic_slice(padded, at, (1, _TILE, hq, d))
+        rows = rows.reshape(_TILE, hkv, hq // hkv, d).transpose(1, 2, 0, 3)
+        position = start[sequence] + first + jnp.arange(_TILE)
+        end = start[sequence] + jnp.minimum(first + _TILE, lengths[sequence])
+        tile = _attend(
+            rows.reshape(1, hkv, -1, d),
+            pages_k,
+            pages_v,
+            page_table[sequence][None],
+            jnp.tile(position, hq // hkv)[None],
+            end[None],
+            scale,
+        )
+        tile = tile.reshape(hkv, hq // hkv, _TILE, d).transpose(2, 0, 1, 3)
+        return lax.dynamic_update_slice(out, tile.reshape(1, _TILE, hq, d).astype(out.dtype), at)
+
+    return lax.fori_loop(jnp.int32(0), ends[-1], body, jnp.zeros_like(padded))[:, :t]
 
 
 def attention_decode(
@@ -70,7 +95,8 @@ def attention_decode(
     rows = q.reshape(b, hkv, hq // hkv, d)
     last = jnp.broadcast_to(lengths[:, None] - 1, (b, hq // hkv))
     out = _attend(rows, pages_k, pages_v, page_table, last, lengths, scale)
-    return out.reshape(q.shape).astype(q.dtype)
+    out = jnp.where((lengths > 0)[:, None, None], out.reshape(q.shape), 0.0)
+    return out.astype(q.dtype)
 
 
 def _attend(
@@ -84,28 +110,35 @@ def _attend(
 ) -> jax.Array:
     """rows [B, Hkv, M, D] see the positions up to last [B, M] that lie below ends [B].
 
-    Returns float32 [B, Hkv, M, D]; rows that see nothing are zero.
+    Returns float32 [B, Hkv, M, D]; rows that see nothing are unspecified, finite.
     """
-    size = pages_k.shape[2]
-    pages = jnp.minimum((jnp.max(ends) + size - 1) // size, page_table.shape[1])
-    rows = rows.astype(jnp.float32) * jnp.float32(scale)
+    b, heads, _, dim = rows.shape
+    span = _GROUP * pages_k.shape[2]
+    page_table = jnp.pad(page_table, ((0, 0), (0, -page_table.shape[1] % _GROUP)))
+    groups = jnp.minimum((jnp.max(ends) + span - 1) // span, page_table.shape[1] // _GROUP)
     last = jnp.minimum(last, ends[:, None] - 1)
 
     def body(
         index: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         best, weight, out = carry
-        page = lax.dynamic_index_in_dim(page_table, index, axis=1, keepdims=False)
-        keys = pages_k[page].astype(jnp.float32)
-        values = pages_v[page].astype(jnp.float32)
-        position = index * size + jnp.arange(size)
-        # Rows nobody may see can hold anything, NaN too, and 0 * NaN is NaN.
+        table = lax.dynamic_slice_in_dim(page_table, index * _GROUP, _GROUP, axis=1)
+
+        def tokens(pages: jax.Array) -> jax.Array:
+            group = pages.at[table].get(mode="clip")
+            return group.transpose(0, 2, 1, 3, 4).reshape(b, heads, span, dim)
+
+        keys, values = tokens(pages_k), tokens(pages_v)
+        position = index * span + jnp.arange(span)
+        # Rows that are not written yet can hold anything, NaN too, and 0 * NaN is NaN.
         written = (position < ends[:, None])[:, None, :, None]
-        keys, values = jnp.where(written, keys, 0.0), jnp.where(written, values, 0.0)
+        values = jnp.where(written, values.astype(jnp.float32), 0.0)
         seen = (position <= last[..., None])[:, None]
-        scores = jnp.where(seen, _dot("bhmd,bhrd->bhmr", rows, keys), _UNSEEN)
+        # In the dtype of the inputs: products of bfloat16 are exact in the float32 sums.
+        scores = _dot("bhmd,bhrd->bhmr", rows, keys.astype(rows.dtype)) * np.float32(scale)
+        scores = jnp.where(seen, scores, _UNSEEN)
         new_best = jnp.maximum(best, scores.max(-1, keepdims=True))
-        share = jnp.where(seen, jnp.exp(scores - new_best), 0.0)
+        share = jnp.exp(scores - new_best)
         kept = jnp.exp(best - new_best)
         weight = kept * weight + share.sum(-1, keepdims=True)
         out = kept * out + _dot("bhmr,bhrd->bhmd", share, values)
@@ -117,9 +150,11 @@ def _attend(
         jnp.zeros(edge, jnp.float32),
         jnp.zeros(rows.shape, jnp.float32),
     )
-    _, weight, out = lax.fori_loop(jnp.int32(0), pages, body, carry)
+    _, weight, out = lax.fori_loop(jnp.int32(0), groups, body, carry)
     return out / jnp.where(weight > 0, weight, 1.0)
 
 
 def _dot(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.einsum(spec, a, b, precision=lax.Precision.HIGHEST)
+    return jnp.einsum(
+        spec, a, b, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32
+    )

@@ -47,6 +47,7 @@ def gated_delta_step(
     active: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """As the public op; outputs of inactive lanes are zero."""
-    rows = (np.asarray(a)[:, None] for a in (q, k, v, log_decay, beta))
-    out, state = gated_delta_rule(*rows, state, np.asarray(active).astype(int))
+    q, k, v, log_decay, beta = (np.asarray(a)[:, None] for a in (q, k, v, log_decay, beta))
+    lengths = np.asarray(active).astype(int)
+    out, state = gated_delta_rule(q, k, v, log_decay, beta, state, lengths)
     return out[:, 0], state

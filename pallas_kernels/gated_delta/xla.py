@@ -9,9 +9,9 @@ Within a block, with gc the running sum of log_decay, G[i, j] = exp(gc_i - gc_j)
 
 (Yang et al., arXiv 2412.06464, section 3.3; the gate-free inverse is that of FlashQLA.)
 
-Bits: the loop over blocks has a body of one fixed shape and a bound known only at run time, so
-that the compiler can neither unroll it nor fold a single trip; rows past the length enter as
-zeros (beta 0, decay 1) and add exact zeros.
+Bits: one loop walks the blocks of all sequences. Its body is one block of one sequence, a fixed
+shape, and its bound is known only at run time, so that the compiler can neither unroll it nor fold
+a single trip. Rows past the length enter as zeros (beta 0, decay 1) and add exact zeros.
 """
 
 from __future__ import annotations
@@ -35,21 +35,28 @@ def gated_delta_rule(
     lengths: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """Shapes as in the package; T is a multiple of 64."""
-    blocks = jnp.minimum((jnp.max(lengths) + BLOCK - 1) // BLOCK, v.shape[1] // BLOCK)
+    blocks = (jnp.clip(lengths, 0, v.shape[1]) + BLOCK - 1) // BLOCK
+    ends = jnp.cumsum(blocks)
 
-    def body(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        out, state = carry
-        first = index * BLOCK
-        arrays = [
-            lax.dynamic_slice_in_dim(a, first, BLOCK, axis=1) for a in (q, k, v, log_decay, beta)
-        ]
-        rows = lengths - first
-        block_out, new_state = _block(*arrays, state, rows)
-        state = jnp.where((rows > 0)[:, None, None, None], new_state, state)
-        out = lax.dynamic_update_slice_in_dim(out, block_out.astype(v.dtype), first, axis=1)
-        return out, state
+    def body(trip: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        out, states = carry
+        sequence = jnp.sum((trip >= ends).astype(jnp.int32))
+        first = (trip - ends[sequence] + blocks[sequence]) * BLOCK
 
-    return lax.fori_loop(jnp.int32(0), blocks, body, (jnp.zeros_like(v), state))
+        def rows(x: jax.Array) -> jax.Array:
+            at = [sequence, first] + [jnp.int32(0)] * (x.ndim - 2)
+            return lax.dynamic_slice(x, at, (1, BLOCK, *x.shape[2:]))[0]
+
+        real = jnp.arange(BLOCK) < lengths[sequence] - first
+        block_out, state = _block(
+            rows(q), rows(k), rows(v), rows(log_decay), rows(beta), states[sequence], real
+        )
+        out = lax.dynamic_update_slice(
+            out, block_out.astype(out.dtype)[None], (sequence, first, jnp.int32(0), jnp.int32(0))
+        )
+        return out, lax.dynamic_update_index_in_dim(states, state, sequence, axis=0)
+
+    return lax.fori_loop(jnp.int32(0), ends[-1], body, (jnp.zeros_like(v), state))
 
 
 def _block(
@@ -59,46 +66,44 @@ def _block(
     log_decay: jax.Array,
     beta: jax.Array,
     state: jax.Array,
-    rows: jax.Array,
+    real: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """One block of 64 tokens, `rows` [B] of them real -> float32 outputs [B, 64, Hv, Dv], state."""
-    real = (jnp.arange(BLOCK) < rows[:, None])[:, :, None]
-    q, k, v = (jnp.where(real[..., None], x.astype(jnp.float32), 0.0) for x in (q, k, v))
-    log_decay = jnp.where(real, jnp.maximum(log_decay, _LEAST_LOG_DECAY), 0.0)
-    beta = jnp.where(real, beta, 0.0)
+    """One block of one sequence.
 
-    group = v.shape[2] // q.shape[2]
-    # Head-major from here on: [B, Hk, 1, 64, Dk] and [B, Hk, group, 64, ...].
-    q, k = (jnp.moveaxis(_unit(x), 1, 2)[:, :, None] for x in (q, k))
-    q = q * np.float32(q.shape[-1] ** -0.5)
+    Args:
+      q, k: [64, Hk, Dk]; v: [64, Hv, Dv]; log_decay, beta: [64, Hv].
+      state: float32 [Hv, Dk, Dv].
+      real: bool [64], False for padding.
 
-    def by_key_head(x: jax.Array) -> jax.Array:
-        x = jnp.moveaxis(x, 1, 2)
-        return x.reshape(x.shape[0], -1, group, *x.shape[2:])
+    Returns: float32 outputs [64, Hv, Dv], the new state.
+    """
+    q, k, v = (jnp.where(real[:, None, None], x.astype(jnp.float32), 0.0) for x in (q, k, v))
+    log_decay = jnp.where(real[:, None], jnp.maximum(log_decay, _LEAST_LOG_DECAY), 0.0).T
+    beta = jnp.where(real[:, None], beta, 0.0).T
+    group = v.shape[1] // q.shape[1]
+    q, k, v = (jnp.moveaxis(x, 0, 1) for x in (q, k, v))
+    q, k = _unit(q) * np.float32(q.shape[-1] ** -0.5), _unit(k)
 
-    v, log_decay, beta = (by_key_head(x) for x in (v, log_decay, beta))
-    memory = state.reshape(*v.shape[:3], *state.shape[2:])
-    q, k = (jnp.broadcast_to(x, (*v.shape[:3], *x.shape[3:])) for x in (q, k))
+    def for_value_heads(x: jax.Array) -> jax.Array:
+        return jnp.repeat(x, group, axis=0)
 
-    since = _decay_sums(log_decay)
-    lower = np.tril(np.ones((BLOCK, BLOCK), bool))
+    overlap = for_value_heads(_dot("hid,hjd->hij", k, k))
+    scores = for_value_heads(_dot("hid,hjd->hij", q, k))
+    q, k = for_value_heads(q), for_value_heads(k)
+
     # Masked before the exponential: above the diagonal it could overflow.
-    decay = jnp.where(lower, jnp.exp(jnp.where(lower, since, 0.0)), 0.0)
-    total = jnp.cumsum(log_decay, axis=-1)
-    from_start = jnp.exp(total)[..., None]
-    to_end = decay[..., -1, :, None]
+    lower = np.tril(np.ones((BLOCK, BLOCK), bool))
+    decay = jnp.where(lower, jnp.exp(jnp.where(lower, _decay_sums(log_decay), 0.0)), 0.0)
+    from_start = jnp.exp(jnp.cumsum(log_decay, axis=-1))[..., None]
+    to_end = decay[:, -1, :, None]
 
-    overlap = _dot("bhgid,bhgjd->bhgij", k, k)
     inverse = _unit_lower_inverse(overlap * beta[..., None])
-    error = v - from_start * _dot("bhgik,bhgkv->bhgiv", k, memory)
-    written = _dot("bhgij,bhgjv->bhgiv", decay * inverse * beta[..., None, :], error)
-    scores = decay * _dot("bhgid,bhgjd->bhgij", q, k)
-    out = from_start * _dot("bhgik,bhgkv->bhgiv", q, memory)
-    out = out + _dot("bhgij,bhgjv->bhgiv", scores, written)
-    memory = from_start[..., -1:, :] * memory
-    memory = memory + _dot("bhgik,bhgiv->bhgkv", k, to_end * written)
-    out = out.reshape(out.shape[0], -1, *out.shape[3:])
-    return jnp.moveaxis(out, 1, 2), memory.reshape(state.shape)
+    error = v - from_start * _dot("hik,hkv->hiv", k, state)
+    written = _dot("hij,hjv->hiv", decay * inverse * beta[:, None, :], error)
+    out = from_start * _dot("hik,hkv->hiv", q, state)
+    out = out + _dot("hij,hjv->hiv", decay * scores, written)
+    state = from_start[:, -1:] * state + _dot("hik,hiv->hkv", k, to_end * written)
+    return jnp.moveaxis(out, 0, 1), state
 
 
 def _decay_sums(log_decay: jax.Array) -> jax.Array:
