@@ -73,36 +73,26 @@ def sample(logits: jax.Array, lanes: LaneSampling, index: jax.Array) -> jax.Arra
     greedy = jnp.argmax(logits, axis=-1).astype(jnp.int32)
 
     def draw() -> jax.Array:
-        drawn = jax.vmap(_draw_one)(
-            logits, *(jnp.asarray(leaf) for leaf in jax.tree.leaves(lanes)), index
-        )
-        return jnp.where(lanes.temperature > 0, drawn, greedy)
+        return jnp.where(lanes.temperature > 0, jax.vmap(_draw_one)(logits, lanes, index), greedy)
 
     return jax.lax.cond(jnp.any(lanes.temperature > 0), draw, lambda: greedy)
 
 
-def _draw_one(
-    logits: jax.Array,
-    temperature: jax.Array,
-    top_k: jax.Array,
-    top_p: jax.Array,
-    min_p: jax.Array,
-    seed: jax.Array,
-    index: jax.Array,
-) -> jax.Array:
+def _draw_one(logits: jax.Array, lane: LaneSampling, index: jax.Array) -> jax.Array:
+    """One row of `sample`; the fields of `lane` are scalars, its seed has two words."""
     vocab = logits.shape[-1]
     ids = jnp.arange(vocab, dtype=jnp.int32)
     # A stable sort of the negated logits puts the lower id first among equals.
     negated, order = jax.lax.sort((-logits, ids), num_keys=1, is_stable=True)
-    scaled = -negated / jnp.where(temperature > 0, temperature, 1.0)
-    kept = jnp.where(top_k > 0, ids < top_k, True)
+    scaled = -negated / jnp.where(lane.temperature > 0, lane.temperature, 1.0)
+    kept = jnp.where(lane.top_k > 0, ids < lane.top_k, True)
     weight = jnp.where(kept, jnp.exp(scaled - scaled[0]), 0.0)  # 1 for the likeliest
     total = jnp.sum(weight)
     mass_before = jnp.cumsum(weight) - weight
-    kept &= (weight >= min_p) & (mass_before < top_p * total)
+    kept &= (weight >= lane.min_p) & (mass_before < lane.top_p * total)
     kept |= ids == 0
     mass = jnp.cumsum(jnp.where(kept, weight, 0.0))
-    key = jax.random.fold_in(jax.random.wrap_key_data(seed, impl="threefry2x32"), index)
+    key = jax.random.fold_in(jax.random.wrap_key_data(lane.seed, impl="threefry2x32"), index)
     target = jax.random.uniform(key, dtype=jnp.float32) * mass[-1]
     # The first kept entry whose cumulative mass exceeds the target. Kept entries form a head of
     # the order, so rounding at the far end is caught by the last of them.
