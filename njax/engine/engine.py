@@ -75,13 +75,12 @@ class Engine:
         self._dtype = jnp.dtype(checkpoint.dtype)
         self._progress = progress
         self._on_fatal = on_fatal
-        self._renderer = (
-            PromptRenderer(
-                self.tokenizer, ChatTemplate(checkpoint.chat_template, checkpoint.tokenizer_config)
-            )
-            if checkpoint.chat_template
-            else None
-        )
+        self._renderer: PromptRenderer | None = None
+        self.template_options: frozenset[str] = frozenset()
+        if checkpoint.chat_template:
+            template = ChatTemplate(checkpoint.chat_template, checkpoint.tokenizer_config)
+            self._renderer = PromptRenderer(self.tokenizer, template)
+            self.template_options = template.options
         self._fingerprint = _fingerprint(checkpoint)
         self._profile = f"activations={checkpoint.dtype} kv={checkpoint.dtype} state=float32"
         self._store = SeedStore(self.config.prefix_cache_bytes)

@@ -1,0 +1,120 @@
+"""`njax generate`: one answer, on stdout; everything else goes to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from njax.cli.progress import say
+from njax.cli.session import (
+    Greedy,
+    MaxContext,
+    MaxNew,
+    MinP,
+    Model,
+    Seed,
+    Stop,
+    Temperature,
+    TopK,
+    TopP,
+    sampling_params,
+    session,
+)
+from njax.errors import NjaxError
+
+
+def generate(
+    model: Model = None,
+    prompt: Annotated[str | None, typer.Option(help="What the user says; -: read stdin.")] = None,
+    messages: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='JSON: a list of messages, or {"messages": [...], "tools": [...]}; -: stdin.',
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompt as it is, without chat template.")
+    ] = False,
+    greedy: Greedy = False,
+    max_new: MaxNew = 256,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    max_context: MaxContext = 8192,
+    print_token_ids: Annotated[
+        bool, typer.Option("--print-token-ids", help="The answer's tokens, on stderr.")
+    ] = False,
+) -> None:
+    """Answer one prompt or conversation."""
+    if (prompt is None) == (messages is None):
+        raise typer.BadParameter("give either --prompt or --messages", param_hint="--prompt")
+    if raw and prompt is None:
+        raise typer.BadParameter("--raw needs --prompt", param_hint="--raw")
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    conversation, tools = _read(messages) if messages is not None else (None, None)
+
+    from njax.config import EngineConfig
+    from njax.engine.types import Delta, Failed, Finished, GenerationRequest
+
+    config = EngineConfig(max_context=max_context, max_concurrency=1)
+    with session(model, config) as running:
+        engine = running.engine
+        sampling = sampling_params(
+            running.sampling, greedy=greedy, temperature=temperature, top_p=top_p, top_k=top_k,
+            min_p=min_p, seed=seed,
+        )  # fmt: skip
+        if raw:
+            assert prompt is not None
+            token_ids = tuple(engine.tokenizer.encode(prompt))
+        else:
+            turns = conversation or [{"role": "user", "content": prompt}]
+            token_ids = engine.render(turns, tools).token_ids
+        request = GenerationRequest(
+            token_ids=token_ids,
+            max_tokens=max_new,
+            sampling=sampling,
+            stop=tuple(text for text in stop or () if text),
+        )
+        answer: list[int] = []
+        for event in engine.generate(request):
+            if isinstance(event, Delta):
+                answer += event.token_ids
+                sys.stdout.write(event.text)
+                sys.stdout.flush()
+            elif isinstance(event, Failed):
+                raise event.error
+            elif isinstance(event, Finished):
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+                usage, seconds = event.usage, event.usage.timings.total
+                if print_token_ids:
+                    say(f"token ids: {' '.join(map(str, answer))}")
+                say(
+                    f"{usage.prompt_tokens} prompt tokens, {usage.completion_tokens} generated in "
+                    f"{seconds:.2f} s ({event.reason.replace('_', ' ')})"
+                )
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    """Messages and tools of a file."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        data = json.loads(text)
+    except OSError as error:
+        raise NjaxError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise NjaxError(f"{path}: not JSON: {error}") from None
+    if isinstance(data, dict):
+        return data.get("messages") or [], data.get("tools")
+    if not isinstance(data, list):
+        raise NjaxError(f"{path}: expected a list of messages, or an object that holds one")
+    return data, None

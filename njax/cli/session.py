@@ -1,0 +1,90 @@
+"""An engine for the commands that generate in their own process, and the options they share."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from njax.cli.models import default_sampling, load_model, model_name, remark
+from njax.cli.progress import say, stage, steps
+from njax.engine.types import SamplingParams
+from njax.errors import StartupError
+
+if TYPE_CHECKING:
+    from njax.config import EngineConfig
+    from njax.engine.engine import Engine
+
+Model = Annotated[
+    str | None, typer.Argument(help="Converted model directory; none: the bundled model.")
+]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
+Temperature = Annotated[
+    float | None, typer.Option(help="0 is greedy.", show_default="the model's own")
+]
+TopP = Annotated[
+    float | None, typer.Option(help="Keep this mass of likely tokens.", show_default="the model's")
+]
+TopK = Annotated[
+    int | None, typer.Option(help="Keep the k likeliest; 0: all.", show_default="the model's")
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(help="Drop below this part of the likeliest.", show_default="the model's"),
+]
+Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+Stop = Annotated[
+    list[str] | None, typer.Option(help="A text that ends the answer; may be given again.")
+]
+MaxNew = Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")]
+MaxContext = Annotated[int, typer.Option(min=1, help="Tokens of prompt and answer together.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A running engine and what holds where the command line says nothing."""
+
+    engine: Engine
+    sampling: SamplingParams
+
+
+@contextlib.contextmanager
+def session(model: str | None, config: EngineConfig) -> Iterator[Session]:
+    """Loads a model and starts an engine, telling of it on stderr."""
+    with stage(f"loading {model_name(model)}"):
+        from njax.engine.engine import Engine
+
+        checkpoint = load_model(model)
+    if note := remark(checkpoint):
+        say(f"note: {note}")
+    sampling = default_sampling(checkpoint)
+    with steps() as progress:
+        engine = Engine(checkpoint, config, progress)
+        del checkpoint
+        engine.start()
+    try:
+        yield Session(engine, sampling)
+    finally:
+        engine.shutdown()
+
+
+def sampling_params(
+    base: SamplingParams,
+    *,
+    greedy: bool,
+    temperature: float | None,
+    top_p: float | None,
+    top_k: int | None,
+    min_p: float | None,
+    seed: int | None,
+) -> SamplingParams:
+    """The model's parameters, with what the command line gives."""
+    if greedy:
+        if temperature:
+            raise StartupError("--greedy and --temperature contradict each other")
+        temperature = 0.0
+    given = dict(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
+    return dataclasses.replace(base, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]

@@ -1,0 +1,36 @@
+"""Request bodies to wire types, with errors in a client's terms."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from njax.errors import InvalidRequest
+from server.errors import InvalidJson
+
+_AT = re.compile(r" - at `(?:key )?\$\.?([^`]*)`$")
+
+
+def decode_body[T](body: bytes, kind: type[T]) -> T:
+    """Decodes JSON and checks its types.
+
+    Raises:
+      InvalidJson: not JSON (NaN and Infinity are not), not UTF-8, or nested beyond reason.
+      InvalidRequest: JSON of another form; `param` is the path of the offending field.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        match = _AT.search(text)
+        path = match.group(1) if match else ""
+        problem = text[: match.start()] if match else text
+        problem = problem[:1].lower() + problem[1:]
+        raise InvalidRequest(
+            f"{path}: {problem}" if path else f"request body: {problem}", param=path or None
+        ) from None
+    except RecursionError:
+        raise InvalidJson("the body is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidJson(f"the body is not valid JSON: {error}") from None

@@ -1,0 +1,290 @@
+"""OpenAI Chat Completions, the request: wire type, validation, translation.
+
+Fields that real clients send and that change nothing here (user, metadata, store, ...) are ignored,
+as the protocol's servers do. Fields whose silence would change the meaning are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from njax.engine.engine import Engine
+from njax.engine.types import GenerationRequest, SamplingParams
+from njax.errors import InvalidRequest, UnsupportedCapability
+from njax.text.messages import ROLES, has_media, normalize_messages
+from njax.text.prompt import Prompt
+from server.errors import InvalidJson, ModelNotFound
+from server.protocols.decoding import decode_body
+from server.protocols.template_options import template_options
+from server.settings import Settings
+
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1024
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of POST /v1/chat/completions. null is the same as absent."""
+
+    model: str
+    messages: list[dict[str, Any]]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    preserve_thinking: bool | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    n: int | None = None
+    # Not supported; see `_REFUSED` and `_check_neutral`.
+    functions: Any = None
+    function_call: Any = None
+    response_format: dict[str, Any] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    modalities: list[str] | None = None
+    audio: Any = None
+    prediction: Any = None
+    web_search_options: Any = None
+    grammar: Any = None
+    json_schema: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    structured_outputs: Any = None
+
+
+_REFUSED = {
+    "functions": "tools_not_supported",
+    "function_call": "tools_not_supported",
+    "audio": "audio_not_supported",
+    "prediction": "prediction_not_supported",
+    "web_search_options": "web_search_not_supported",
+    "grammar": "constrained_decoding_not_supported",
+    "json_schema": "constrained_decoding_not_supported",
+    "guided_json": "constrained_decoding_not_supported",
+    "guided_regex": "constrained_decoding_not_supported",
+    "guided_choice": "constrained_decoding_not_supported",
+    "guided_grammar": "constrained_decoding_not_supported",
+    "structured_outputs": "constrained_decoding_not_supported",
+}
+_INSTEAD = {"functions": "; send tools", "function_call": "; send tools and tool_choice"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatCall:
+    """A request that was understood: what to generate and how to answer."""
+
+    generation: GenerationRequest
+    stream: bool
+    include_usage: bool
+
+
+def understand(body: bytes, engine: Engine, settings: Settings) -> ChatCall:
+    """Decodes, checks, renders and tokenises. Processor work: keep it off the event loop.
+
+    Raises:
+      RequestError: the request cannot be served, and why.
+    """
+    request = decode_body(body, ChatRequest)
+    if request.model != settings.model_id:
+        raise ModelNotFound(
+            f"the model {request.model[:200]!r} is not served here; {settings.model_id!r} is",
+            param="model",
+        )
+    try:
+        _check_supported(request)
+        _check_messages(request.messages)
+        tools = _tools(request)
+        options = template_options(
+            enable_thinking=request.enable_thinking,
+            preserve_thinking=request.preserve_thinking,
+            reasoning_effort=request.reasoning_effort,
+            kwargs=request.chat_template_kwargs,
+            known=engine.template_options,
+        )
+        sampling, limit, stop = (
+            _sampling(request, settings),
+            _limit(request, settings),
+            _stop(request),
+        )
+        messages = normalize_messages(request.messages)
+        if has_media(messages):
+            raise UnsupportedCapability(
+                "this server takes text only, no images and no video",
+                param="messages",
+                code="vision_disabled",
+            )
+        prompt: Prompt = engine.render(messages, tools, **options)
+    except RecursionError:
+        raise InvalidJson("the body is nested too deeply") from None
+    usage = request.stream_options and request.stream_options.include_usage
+    return ChatCall(
+        generation=GenerationRequest(
+            token_ids=prompt.token_ids,
+            max_tokens=limit,
+            sampling=sampling,
+            stop=stop,
+            frontiers=prompt.frontiers,
+        ),
+        stream=bool(request.stream),
+        include_usage=bool(usage),
+    )
+
+
+def _check_supported(request: ChatRequest) -> None:
+    for name, code in _REFUSED.items():
+        if getattr(request, name) is not None:
+            message = f"{name} is not supported{_INSTEAD.get(name, '')}"
+            raise UnsupportedCapability(message, param=name, code=code)
+    if request.n not in (None, 1):
+        raise UnsupportedCapability(
+            f"n is {request.n}; only 1 answer is supported", param="n", code="n_not_supported"
+        )
+    kind = (request.response_format or {}).get("type", "text")
+    if kind != "text":
+        raise UnsupportedCapability(
+            f"response_format {kind!r} is not supported, only 'text' is",
+            param="response_format",
+            code="response_format_not_supported",
+        )
+    if request.modalities not in (None, [], ["text"]):
+        raise UnsupportedCapability(
+            "only the modality 'text' is supported",
+            param="modalities",
+            code="modality_not_supported",
+        )
+    neutral = {
+        "logprobs": (False,),
+        "top_logprobs": (0,),
+        "presence_penalty": (0,),
+        "frequency_penalty": (0,),
+        "repetition_penalty": (1,),
+        "logit_bias": ({},),
+    }
+    for name, values in neutral.items():
+        value = getattr(request, name)
+        if value is not None and value not in values:
+            raise UnsupportedCapability(
+                f"{name} is not supported", param=name, code=f"{name}_not_supported"
+            )
+
+
+def _check_messages(messages: list[dict[str, Any]]) -> None:
+    """What `normalize_messages` leaves to the protocol."""
+    for index, message in enumerate(messages):
+        role, where = message.get("role"), f"messages[{index}]"
+        if not isinstance(role, str) or role not in ROLES:
+            raise InvalidRequest(
+                f"{where}.role is {str(role)[:100]!r}, expected one of {', '.join(ROLES)}",
+                param=f"{where}.role",
+                code="unsupported_role",
+            )
+        if role == "tool" and not isinstance(message.get("tool_call_id"), str):
+            raise InvalidRequest(
+                f"{where}.tool_call_id must be the id of the call that this answers",
+                param=f"{where}.tool_call_id",
+            )
+        if role == "assistant" and message.get("content") is None and not message.get("tool_calls"):
+            raise InvalidRequest(f"{where} needs content or tool_calls", param=f"{where}.content")
+
+
+def _tools(request: ChatRequest) -> list[dict[str, Any]] | None:
+    """The declarations to render: with tool_choice "none" the model sees none."""
+    choice = request.tool_choice
+    tools = request.tools or []
+    for index, tool in enumerate(tools):
+        _check_tool(tool, f"tools[{index}]")
+    if isinstance(choice, str) and choice not in ("none", "auto", "required"):
+        raise InvalidRequest(
+            f"tool_choice is {choice[:100]!r}, expected none, auto, required or a function",
+            param="tool_choice",
+        )
+    if choice is None or choice == "none":
+        return None if choice == "none" else tools or None
+    if not tools:
+        raise InvalidRequest("tool_choice needs tools", param="tool_choice")
+    if choice != "auto":
+        raise UnsupportedCapability(
+            "tool_choice can be auto or none: calls cannot be forced",
+            param="tool_choice",
+            code="tool_choice_not_supported",
+        )
+    return tools
+
+
+def _check_tool(tool: Mapping[str, Any], where: str) -> None:
+    if tool.get("type", "function") != "function":
+        raise UnsupportedCapability(
+            f"{where}.type is {str(tool['type'])[:100]!r}, only 'function' is supported",
+            param=f"{where}.type",
+            code="tool_type_not_supported",
+        )
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        raise InvalidRequest(f"{where}.function must be an object", param=f"{where}.function")
+    name = function.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{where}.function.name must be 1 to 64 letters, digits, '_' or '-'",
+            param=f"{where}.function.name",
+        )
+    if not isinstance(function.get("parameters", {}), Mapping | None):
+        raise InvalidRequest(
+            f"{where}.function.parameters must be a JSON schema object",
+            param=f"{where}.function.parameters",
+        )
+
+
+def _sampling(request: ChatRequest, settings: Settings) -> SamplingParams:
+    given: dict[str, Any] = {
+        name: value
+        for name in ("temperature", "top_p", "top_k", "min_p", "seed")
+        if (value := getattr(request, name)) is not None
+    }
+    if given.get("top_k") == -1:  # how some clients say "all"
+        given["top_k"] = 0
+    return dataclasses.replace(settings.default_sampling, **given)
+
+
+def _limit(request: ChatRequest, settings: Settings) -> int:
+    for name in ("max_completion_tokens", "max_tokens"):
+        value = getattr(request, name)
+        if value is not None:
+            if value < 1:
+                raise InvalidRequest(f"{name} is {value}; it must be at least 1", param=name)
+            return min(value, 1 << 40)
+    return settings.default_max_tokens
+
+
+def _stop(request: ChatRequest) -> tuple[str, ...]:
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if len(stops) > MAX_STOPS or any(len(stop) > MAX_STOP_CHARACTERS for stop in stops):
+        raise InvalidRequest(
+            f"stop may hold {MAX_STOPS} strings of {MAX_STOP_CHARACTERS} characters at most",
+            param="stop",
+        )
+    return tuple(stop for stop in stops if stop)

@@ -1,0 +1,1 @@
+"""Handlers, thin: read the request, call a protocol, answer."""

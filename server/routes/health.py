@@ -1,0 +1,14 @@
+"""GET /health: whether a request sent now would be served. Needs no key."""
+
+from __future__ import annotations
+
+from litestar import Response, get
+
+from njax.engine.engine import Engine
+
+
+@get("/health")
+async def health(engine: Engine) -> Response[dict[str, str]]:
+    if engine.failed is not None:
+        return Response({"status": "failed", "reason": engine.failed}, status_code=503)
+    return Response({"status": "ok"})

@@ -1,0 +1,47 @@
+"""GET /v1/models: the one model that is served. Stays up when the engine has failed."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import get
+
+from njax.engine.engine import Engine
+from server.errors import ModelNotFound
+from server.settings import Settings
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """A model; `max_model_len` is tokens of prompt and answer together."""
+
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "njax"
+    max_model_len: int
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    data: list[ModelCard]
+    object: str = "list"
+
+
+def _card(engine: Engine, settings: Settings) -> ModelCard:
+    return ModelCard(
+        id=settings.model_id, created=settings.created, max_model_len=engine.config.max_context
+    )
+
+
+@get("/v1/models")
+async def list_models(engine: Engine, settings: Settings) -> ModelList:
+    return ModelList([_card(engine, settings)])
+
+
+@get("/v1/models/{model_id:path}")
+async def get_model(model_id: str, engine: Engine, settings: Settings) -> ModelCard:
+    # A path parameter, as ids such as "Qwen/Qwen3.6-27B" hold slashes.
+    name = str(model_id).removeprefix("/")
+    if name != settings.model_id:
+        raise ModelNotFound(
+            f"the model {name[:200]!r} is not served here; {settings.model_id!r} is", param="model"
+        )
+    return _card(engine, settings)
