@@ -15,13 +15,14 @@ from pallas_kernels.dense_matmul import dense_matmul
 from pallas_kernels.dispatch import NoImplementationError
 from pallas_kernels.fp8_matmul import fp8_matmul
 from pallas_kernels.gated_delta import gated_delta_rule, gated_delta_step
-from pallas_kernels.nvfp4_matmul import nvfp4_matmul
+from pallas_kernels.nvfp4_matmul import PackedNVFP4Weight, nvfp4_matmul
 from pallas_kernels.weights import FP8Weight, NVFP4Weight
 
 __all__ = [
     "FP8Weight",
     "NVFP4Weight",
     "NoImplementationError",
+    "PackedNVFP4Weight",
     "append_kv",
     "attention_decode",
     "attention_prefill",

@@ -1,4 +1,10 @@
-"""y = x @ w.T for an NVFP4 weight."""
+"""y = x @ w.T for an NVFP4 weight.
+
+A weight comes in its canonical layout (`NVFP4Weight`, what checkpoints hold) or in that of the
+Hopper kernels (`PackedNVFP4Weight`); `for_device` picks once, at load time. The Hopper kernels take
+1 to 16 rows in one way and more rows in another: within each a row has one result whatever its
+neighbours, between the two the order of summation differs in the last bits of float32.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +12,39 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.dispatch import dispatch
-from pallas_kernels.nvfp4_matmul import xla
+from pallas_kernels.mosaic import require_hopper
+from pallas_kernels.nvfp4_matmul import hopper, xla
+from pallas_kernels.nvfp4_matmul.packing import PackedNVFP4Weight, pack, unpack
 from pallas_kernels.weights import NVFP4Weight
 
-IMPLEMENTATIONS = {"xla": xla.nvfp4_matmul}
+IMPLEMENTATIONS = {"hopper": hopper.nvfp4_matmul, "xla": xla.nvfp4_matmul}
+
+__all__ = [
+    "IMPLEMENTATIONS",
+    "NVFP4Weight",
+    "PackedNVFP4Weight",
+    "for_device",
+    "nvfp4_matmul",
+    "pack",
+    "unpack",
+]
+
+
+def for_device(w: NVFP4Weight) -> NVFP4Weight | PackedNVFP4Weight:
+    """The layout in which the default device multiplies fastest; values are the same.
+
+    The packing runs on the device, so a matrix is briefly there twice.
+    """
+    try:
+        require_hopper()
+    except NotImplementedError:
+        return w
+    return pack(w)
 
 
 def nvfp4_matmul(
     x: jax.Array,
-    w: NVFP4Weight,
+    w: NVFP4Weight | PackedNVFP4Weight,
     *,
     out_dtype: jnp.dtype | None = None,
     implementation: str | None = None,
@@ -38,7 +68,7 @@ def nvfp4_matmul(
     n, k = w.shape
     if x.ndim < 1 or x.shape[-1] != k:
         raise ValueError(f"nvfp4_matmul: x {x.shape} does not fit w {w.shape}, expected [..., K]")
-    if k % 16 or w.scales.shape != (n, k // 16):
+    if isinstance(w, NVFP4Weight) and (k % 16 or w.scales.shape != (n, k // 16)):
         raise ValueError(
             f"nvfp4_matmul: codes {w.codes.shape} need scales {(n, k // 16)}, got {w.scales.shape}"
         )
