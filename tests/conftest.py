@@ -22,6 +22,7 @@ import pytest
 
 # Many tests compile the same small programs; the cache lives as long as the run.
 _CACHE = tempfile.TemporaryDirectory(prefix="njax-test-cache-")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name  # for the processes that tests start
 
 hypothesis.settings.register_profile("njax", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("njax")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from njax.cli.compile_cache import use_compile_cache
 from njax.cli.models import default_sampling, load_model, model_name, remark
 from njax.cli.progress import say, stage, steps
 from njax.cli.session import Model
@@ -84,6 +85,7 @@ def serve(
         from njax.engine.engine import Engine
         from server import Settings, create_app
 
+        use_compile_cache()
         checkpoint = load_model(model)
     if note := remark(checkpoint):
         say(f"note: {note}")

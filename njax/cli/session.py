@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from njax.cli.compile_cache import use_compile_cache
 from njax.cli.models import default_sampling, load_model, model_name, remark
 from njax.cli.progress import say, stage, steps
 from njax.engine.types import SamplingParams
@@ -57,6 +58,7 @@ def session(model: str | None, config: EngineConfig) -> Iterator[Session]:
     with stage(f"loading {model_name(model)}"):
         from njax.engine.engine import Engine
 
+        use_compile_cache()
         checkpoint = load_model(model)
     if note := remark(checkpoint):
         say(f"note: {note}")

@@ -8,7 +8,9 @@ error instead of a hidden compilation.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import jax
@@ -21,7 +23,7 @@ from njax.engine.sampling import LaneSampling, sample
 from njax.state import DeltaState, KVPages, ModelState, init_state
 
 Progress = Callable[[str, int, int], None]
-"""Called with (what is being done, steps done, steps in all)."""
+"""Called with (what has been done, steps done, steps in all)."""
 
 
 @jax.tree_util.register_dataclass
@@ -183,60 +185,64 @@ def compile_programs(
     dtype: jnp.dtype,
     progress: Progress | None = None,
 ) -> Programs:
-    """Compiles every program for these shapes; `progress` is told before each one."""
-    abstract = lambda tree: jax.tree.map(  # noqa: E731
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree
-    )
+    """Compiles every program for these shapes, several at a time; `progress` hears of each."""
     state = jax.eval_shape(lambda: init_engine_state(model, engine, dtype))
-    params = abstract(params)
+    weights = _abstract(params)
     lanes, row = engine.max_concurrency, engine.pages_per_lane
-    sampling = abstract(LaneSampling.greedy(lanes))
-
-    def ints(*shape: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, jnp.int32)
-
-    def bools(*shape: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, jnp.bool_)
-
-    buckets = prefill_buckets(engine.prefill_chunk)
-    total = len(buckets) + 3 + 2 * len(SEGMENT_PAGES)
-    done = 0
-
-    def build(name: str, function: Callable[..., Any], *args: Any, donate: tuple[int, ...]) -> Any:
-        nonlocal done
-        if progress:
-            progress(f"compiling {name}", done, total)
-        compiled = jax.jit(function, donate_argnums=donate).lower(*args).compile()
-        done += 1
-        return compiled
-
-    prefill = {
-        bucket: build(
-            f"prefill of {bucket} tokens",
-            make_prefill(graphdef),
-            params, state, ints(bucket), ints(), ints(row), ints(), ints(), bools(), sampling,
-            donate=(1,),
-        )
-        for bucket in buckets
-    }  # fmt: skip
-    decode = build(
-        f"decode of {lanes} lanes",
-        make_decode(graphdef),
-        params, state, ints(lanes, row), ints(lanes), bools(lanes), sampling,
-        donate=(1,),
-    )  # fmt: skip
-    delta = jax.eval_shape(capture_delta, state, ints())
-    capture = build("state capture", capture_delta, state, ints(), donate=())
-    restore = build("state restore", restore_delta, state, ints(), delta, donate=(0,))
-    capture_runs, restore_runs = {}, {}
+    sampling = _abstract(LaneSampling.greedy(lanes))
+    delta = jax.eval_shape(capture_delta, state, _ints())
+    jobs: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] = {}
+    for bucket in prefill_buckets(engine.prefill_chunk):
+        scalars = (_ints(), _ints(), jax.ShapeDtypeStruct((), jnp.bool_))
+        args = (weights, state, _ints(bucket), _ints(), _ints(row), *scalars, sampling)
+        jobs[f"prefill of {bucket} tokens"] = make_prefill(graphdef), args, (1,)
+    active = jax.ShapeDtypeStruct((lanes,), jnp.bool_)
+    args = (weights, state, _ints(lanes, row), _ints(lanes), active, sampling)
+    jobs["decode"] = make_decode(graphdef), args, (1,)
+    jobs["state capture"] = capture_delta, (state, _ints()), ()
+    jobs["state restore"] = restore_delta, (state, _ints(), delta), (0,)
     for size in SEGMENT_PAGES:
-        segment = jax.eval_shape(capture_pages, state, ints(size))
-        capture_runs[size] = build(
-            f"capture of {size} pages", capture_pages, state, ints(size), donate=()
-        )
-        restore_runs[size] = build(
-            f"restore of {size} pages", restore_pages, state, ints(size), segment, donate=(0,)
-        )
-    if progress:
-        progress("compiled", total, total)
-    return Programs(prefill, decode, capture, restore, capture_runs, restore_runs)
+        segment = jax.eval_shape(capture_pages, state, _ints(size))
+        jobs[f"capture of {size} pages"] = capture_pages, (state, _ints(size)), ()
+        jobs[f"restore of {size} pages"] = restore_pages, (state, _ints(size), segment), (0,)
+    built = _compile_all(jobs, progress)
+    return Programs(
+        prefill={b: built[f"prefill of {b} tokens"] for b in prefill_buckets(engine.prefill_chunk)},
+        decode=built["decode"],
+        capture_delta=built["state capture"],
+        restore_delta=built["state restore"],
+        capture_pages={size: built[f"capture of {size} pages"] for size in SEGMENT_PAGES},
+        restore_pages={size: built[f"restore of {size} pages"] for size in SEGMENT_PAGES},
+    )
+
+
+def _compile_all(
+    jobs: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]],
+    progress: Progress | None,
+) -> dict[str, Callable[..., Any]]:
+    """Compiles {name: (function, abstract arguments, donated arguments)}; XLA frees the GIL."""
+
+    def compile_one(name: str) -> Callable[..., Any]:
+        function, args, donate = jobs[name]
+        return jax.jit(function, donate_argnums=donate).lower(*args).compile()
+
+    built: dict[str, Callable[..., Any]] = {}
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        futures = {pool.submit(compile_one, name): name for name in jobs}
+        try:
+            for future in as_completed(futures):
+                built[futures[future]] = future.result()
+                if progress:
+                    progress(f"compiled {futures[future]}", len(built), len(jobs))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return built
+
+
+def _ints(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def _abstract(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)

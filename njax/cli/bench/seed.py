@@ -25,11 +25,13 @@ def seed(
     """Measures what a shared head saves: seeded against cold time to first token."""
     import numpy as np
 
+    from njax.cli.compile_cache import use_compile_cache
     from njax.cli.models import load_model
     from njax.config import EngineConfig
     from njax.engine.engine import Engine
     from njax.engine.types import Failed, Finished, GenerationRequest, SamplingParams, Usage
 
+    use_compile_cache()
     lengths = [int(head) for head in heads.split(",")]
     config = EngineConfig(
         max_context=max(lengths) + tail + 64,
