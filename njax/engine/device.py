@@ -27,7 +27,7 @@ class Device:
     """Weights, state and programs of one engine.
 
     Args:
-      graphdef, params: the model, as `njax.models.params.bind` gives it.
+      graphdef, params: the model, as `njax.models.params.bind` gives it, on the device.
       dtype: activation dtype.
     """
 
@@ -40,7 +40,7 @@ class Device:
         dtype: jnp.dtype,
         progress: Progress | None = None,
     ):
-        self._params = jax.device_put(params)
+        self._params = params
         self._buckets = prefill_buckets(engine.prefill_chunk)
         self._programs = compile_programs(graphdef, self._params, model, engine, dtype, progress)
         self._state: EngineState = (

@@ -38,7 +38,7 @@ from njax.errors import (
     StartupError,
     UnsupportedCapability,
 )
-from njax.models.params import bind
+from njax.models.params import bind, place
 from njax.prefix.identity import root_digest
 from njax.prefix.seeds import SeedStore
 from njax.text.chat_template import ChatTemplate
@@ -108,7 +108,8 @@ class Engine:
         assert self._checkpoint is not None
         counter = compile_counter()
         began = time.monotonic()
-        graphdef, params = bind(self.model_config, self._dtype, self._checkpoint.params)
+        weights = place(self._checkpoint.params)
+        graphdef, params = bind(self.model_config, self._dtype, weights)
         self._checkpoint = None  # the device holds the weights now; let the host's copy go
         self._device = Device(
             graphdef, params, self.model_config, self.config, self._dtype, self._progress

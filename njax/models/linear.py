@@ -10,10 +10,10 @@ from flax import nnx
 
 from pallas_kernels.dense_matmul import dense_matmul
 from pallas_kernels.fp8_matmul import fp8_matmul
-from pallas_kernels.nvfp4_matmul import nvfp4_matmul
+from pallas_kernels.nvfp4_matmul import PackedNVFP4Weight, nvfp4_matmul
 from pallas_kernels.weights import FP8Weight, NVFP4Weight
 
-Weight = jax.Array | NVFP4Weight | FP8Weight
+Weight = jax.Array | NVFP4Weight | PackedNVFP4Weight | FP8Weight
 
 
 def linear(x: jax.Array, weight: Weight, *, out_dtype: Any = None) -> jax.Array:
@@ -21,7 +21,7 @@ def linear(x: jax.Array, weight: Weight, *, out_dtype: Any = None) -> jax.Array:
 
     `out_dtype` defaults to the dtype of `x`.
     """
-    if isinstance(weight, NVFP4Weight):
+    if isinstance(weight, NVFP4Weight | PackedNVFP4Weight):
         return nvfp4_matmul(x, weight, out_dtype=out_dtype)
     if isinstance(weight, FP8Weight):
         return fp8_matmul(x, weight, out_dtype=out_dtype)
@@ -56,7 +56,7 @@ class Embedding(nnx.Module):
             values = weight.values.at[tokens].get(mode="clip").astype(jnp.float32)
             scale = weight.scale.at[tokens].get(mode="clip")
             return (values * scale[..., None]).astype(dtype)
-        if isinstance(weight, NVFP4Weight):
+        if isinstance(weight, NVFP4Weight | PackedNVFP4Weight):
             raise NotImplementedError("an embedding in NVFP4 is not supported")
         return weight.at[tokens].get(mode="clip").astype(dtype)
 

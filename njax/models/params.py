@@ -15,6 +15,8 @@ from flax import nnx
 from njax.config import ModelConfig
 from njax.errors import CheckpointError
 from njax.models.hybrid import HybridModel
+from pallas_kernels.nvfp4_matmul import for_device
+from pallas_kernels.weights import NVFP4Weight
 
 
 def _name(path: tuple[Any, ...]) -> str:
@@ -34,6 +36,18 @@ def params_of(model: HybridModel) -> dict[str, Any]:
 def abstract_params(config: ModelConfig, dtype: Any) -> dict[str, jax.ShapeDtypeStruct]:
     """Names, shapes and unquantised dtypes of all parameters; nothing is allocated."""
     return params_of(_abstract(config, dtype))
+
+
+def place(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights on the default device, each in the layout that multiplies fastest there.
+
+    One at a time, so that no more than one weight is ever there twice.
+    """
+    placed = {}
+    for name, weight in params.items():
+        weight = jax.device_put(weight)
+        placed[name] = for_device(weight) if isinstance(weight, NVFP4Weight) else weight
+    return placed
 
 
 def bind(
