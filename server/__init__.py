@@ -4,8 +4,3 @@
 the event loop; `sse` writes streams; `protocols` holds wire types and their translation, one file a
 protocol; `routes` are thin handlers. `njax serve` starts it, see `njax.cli.serve`.
 """
-
-from server.app import create_app
-from server.settings import Settings
-
-__all__ = ["Settings", "create_app"]

@@ -1,4 +1,4 @@
-"""The server as a process: its socket, its signals, its end.
+"""The server as a process: its signals, its end.
 
 SIGTERM and SIGINT: no new connections, running requests may finish within a deadline, exit code 0.
 A failed engine: whoever waits is told, exit code 1 within a deadline. Both deadlines are enforced
@@ -22,7 +22,7 @@ import uvicorn
 from litestar import Litestar
 
 from njax.engine.engine import Engine
-from njax.errors import StartupError
+from server.listen import BACKLOG, cannot_listen
 
 log = logging.getLogger("njax.server")
 
@@ -30,39 +30,6 @@ DRAIN_S = 10
 """Seconds that running requests get to finish when the server is told to stop."""
 
 _MARGIN_S = 5
-_BACKLOG = 2048
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A bound TCP socket that does not listen yet; port 0 takes a free one.
-
-    Raises:
-      StartupError: the address is taken, unknown or not allowed.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise StartupError(f"cannot serve on {host}: {error.strerror or error}") from None
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        bound.close()
-        raise _cannot_listen(host, port, error) from None
-    return bound
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> StartupError:
-    reason = (error.strerror or str(error)).lower()
-    return StartupError(f"cannot serve on {host}:{port}: {reason}")
-
-
-def url_of(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class Fatal:
@@ -139,7 +106,7 @@ def run(
     """Listens and serves until a signal or a fatal failure.
 
     Args:
-      bound: from `bind`.
+      bound: from `server.listen.bind`.
       fatal: the engine's `on_fatal`.
       on_ready: called once the server answers.
 
@@ -151,12 +118,12 @@ def run(
     """
     host, port = bound.getsockname()[:2]
     try:
-        bound.listen(_BACKLOG)
+        bound.listen(BACKLOG)
     except OSError as error:
-        raise _cannot_listen(host, port, error) from None
+        raise cannot_listen(host, port, error) from None
     config = uvicorn.Config(
         app,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         log_config=None,
         access_log=False,
         server_header=False,

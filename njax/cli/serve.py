@@ -78,12 +78,14 @@ def serve(
         kv_capacity=_capacity(kv_capacity),
         prefix_cache_bytes=prefix_cache_mib * _MIB,
     )
-    from server.run import Fatal, bind, run, url_of
+    from server.listen import bind, url_of
 
     bound = bind(host, port)
     with stage(f"loading {model_name(model)}"):
         from njax.engine.engine import Engine
-        from server import Settings, create_app
+        from server.app import create_app
+        from server.run import Fatal, run
+        from server.settings import Settings
 
         use_compile_cache()
         checkpoint = load_model(model)

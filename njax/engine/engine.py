@@ -79,7 +79,9 @@ class Engine:
         self.template_options: frozenset[str] = frozenset()
         if checkpoint.chat_template:
             template = ChatTemplate(checkpoint.chat_template, checkpoint.tokenizer_config)
-            self._renderer = PromptRenderer(self.tokenizer, template)
+            self._renderer = PromptRenderer(
+                self.tokenizer, template, max_tokens=self.config.max_context
+            )
             self.template_options = template.options
         self._fingerprint = _fingerprint(checkpoint)
         self._profile = f"activations={checkpoint.dtype} kv={checkpoint.dtype} state=float32"

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from njax.errors import InvalidRequest
+from njax.errors import ContextLengthExceeded, InvalidRequest
 from njax.text.chat_template import ChatTemplate
 from njax.text.messages import Message, normalize_messages, system_text
 from njax.text.tokenizer import Tokenizer
@@ -61,11 +61,19 @@ class _Head:
 class PromptRenderer:
     """Renders prompts for one tokenizer and template; safe to share between threads."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, cached_heads: int = 64):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        cached_heads: int = 64,
+        max_tokens: int | None = None,
+    ):
         """
         Args:
           cached_heads: how many system blocks to keep, least recently used out first.
+          max_tokens: prompts that are certainly longer are refused before they are tokenised.
         """
+        self._max_tokens = max_tokens
         self._tokenizer = tokenizer
         self._template = template
         self._cached_heads = cached_heads
@@ -84,9 +92,17 @@ class PromptRenderer:
 
         Raises:
           InvalidRequest: malformed messages, or the template refuses or fails on them.
+          ContextLengthExceeded: certainly more than `max_tokens`.
         """
         normal = normalize_messages(messages)
         text = self._template.render_normalized(normal, tools, **options)
+        if self._max_tokens is not None:
+            least = self._tokenizer.least_tokens(text)
+            if least > self._max_tokens:
+                raise ContextLengthExceeded(
+                    f"the prompt has at least {least} tokens, the context holds {self._max_tokens}",
+                    param="messages",
+                )
         head = self._head(normal, tools, options)
         if head is not None and not text.startswith(head.text):
             # The template depends on more than its inputs, e.g. on the date: look again.

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as _Rust
+from tokenizers.models import BPE
 
 from njax.errors import CheckpointError, InvalidRequest
-from njax.text.decoders import DecoderFacts, byte_level_bytes, decoder_facts
+from njax.text.decoders import LETTER_OF_BYTE, DecoderFacts, byte_level_bytes, decoder_facts
 
 
 class Tokenizer:
@@ -43,10 +44,8 @@ class Tokenizer:
         if not vocab:
             raise CheckpointError("tokenizer.json: the vocabulary is empty")
         self.vocab_size = max(vocab.values()) + 1
-        decoder = rust.decoder
-        self.decoder: DecoderFacts = decoder_facts(
-            None if decoder is None else json.loads(decoder.__getstate__())
-        )
+        self.decoder: DecoderFacts = decoder_facts(_state(rust.decoder) or None)
+        self._characters_per_token = _characters_per_token(rust, vocab)
         self._bytes: dict[int, bytes] = {}
         self._plain: _Rust | None = None
         self._plain_lock = threading.Lock()
@@ -109,12 +108,26 @@ class Tokenizer:
         """
         rust = self._rust if parse_special else self._plain_twin()
         try:
-            return rust.encode(text, add_special_tokens=False).ids
+            # Of the binding's ways to encode this one lets other threads run meanwhile; a long
+            # text would otherwise stop the whole process for seconds.
+            return rust.encode_batch_fast([text], add_special_tokens=False)[0].ids
         except TypeError:
             # The binding says "wrong type" about a string that has no UTF-8 form.
             raise InvalidRequest(
                 "the text is not valid Unicode: it holds half a surrogate pair"
             ) from None
+
+    def least_tokens(self, text: str) -> int:
+        """A lower bound of `len(encode(text))` that costs nothing; 0 where none is known.
+
+        Tokenising runs at about a megabyte a second: a text that is far too long for any context
+        can be refused without it.
+        """
+        if self._characters_per_token is None:
+            return 0
+        # NFC joins at most four characters, and leaves ASCII alone.
+        joined = 1 if text.isascii() else 4
+        return len(text) // (joined * self._characters_per_token)
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """Text of `ids`, all at once. Ids outside the vocabulary give no text."""
@@ -178,6 +191,35 @@ class Tokenizer:
                 tree["post_processor"] = None
                 self._plain = _load(json.dumps(tree))
             return self._plain
+
+
+def _characters_per_token(rust: _Rust, vocab: Mapping[str, int]) -> int | None:
+    """Most characters of normalised text that one token can stand for; None if there is no limit.
+
+    The limit is the longest spelling in the vocabulary (which has a letter for each byte if it is
+    byte-level), unless something drops or fuses text: a normaliser other than NFC, an unknown
+    token, added tokens that swallow the space beside them.
+    """
+    normalizer, pre = _state(rust.normalizer), _state(rust.pre_tokenizer)
+    steps = {
+        (step.get("type"), step.get("behavior", "Isolated") == "Removed")
+        for step in [*(pre.get("pretokenizers") or []), *([] if "pretokenizers" in pre else [pre])]
+    }
+    keeps_everything = (
+        normalizer.get("type") in (None, "NFC")
+        and ("ByteLevel", False) in steps
+        and steps <= {("ByteLevel", False), ("Split", False), ("Digits", False)}
+        and isinstance(rust.model, BPE)
+        and rust.model.unk_token is None
+        and vocab.keys() >= set(LETTER_OF_BYTE.values())
+        and not any(t.lstrip or t.rstrip for t in rust.get_added_tokens_decoder().values())
+    )
+    return max(map(len, vocab)) if keeps_everything else None
+
+
+def _state(part: Any) -> dict[str, Any]:
+    """A part of a tokenizer as its JSON says; {} for one that is absent."""
+    return {} if part is None else json.loads(part.__getstate__())
 
 
 def token_content(value: Any) -> str | None:

@@ -53,6 +53,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     preserve_thinking: bool | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    ignore_eos: bool | None = None  # for benchmarks, as other servers spell it
     n: int | None = None
     # Not supported; see `_REFUSED` and `_check_neutral`.
     functions: Any = None
@@ -148,6 +149,7 @@ def understand(body: bytes, engine: Engine, settings: Settings) -> ChatCall:
             max_tokens=limit,
             sampling=sampling,
             stop=stop,
+            ignore_eos=bool(request.ignore_eos),
             frontiers=prompt.frontiers,
         ),
         stream=bool(request.stream),

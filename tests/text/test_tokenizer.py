@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.resources
+import itertools
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -155,3 +158,30 @@ def test_broken_ranks(tmp_path):
         read_ranks(path)
     with pytest.raises(CheckpointError, match="gaps"):
         from_tiktoken({b"a": 0, b"b": 2}, r"\w+", {})
+
+
+@given(text=st.text(max_size=60), times=st.integers(1, 40))
+def test_least_tokens_is_a_lower_bound(make, text, times):
+    for kind in ("byte_level", "llama", "gemma", "metaspace", "words"):
+        tokenizer = make(kind)
+        assert tokenizer.least_tokens(text * times) <= len(tokenizer.encode(text * times))
+    assert make("byte_level").least_tokens("x" * 1000) > 20
+    assert make("words").least_tokens("x" * 1000) == 0
+
+
+def test_least_tokens_of_the_real_vocabulary(qwen):
+    """Close enough to be of use, and right for text that NFC shortens most."""
+    for text in [*TEXTS.values(), "\u1100\u1161\u11a8", " ", "-", "\n", "\u03b1\u0313\u0301\u0345"]:
+        assert qwen.least_tokens(text * 1000) <= len(qwen.encode(text * 1000))
+    assert qwen.least_tokens("x" * 10_000_000) > 8192
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(make):
+    ticks = [time.monotonic()]
+    with ThreadPoolExecutor(1) as pool:
+        encoding = pool.submit(make("byte_level").encode, "the " * 200_000)
+        while not encoding.done():
+            time.sleep(0.002)
+            ticks.append(time.monotonic())
+    gaps = [b - a for a, b in itertools.pairwise(ticks)]
+    assert max(gaps) < 0.5 * (ticks[-1] - ticks[0])
