@@ -12,8 +12,15 @@ SEGMENT_PAGES = (16, 4, 1)
 """Pages that one snapshot copy moves, largest first: few launches and no padding."""
 
 
-def prefill_buckets(prefill_chunk: int) -> tuple[int, ...]:
-    """Ascending token counts of the prefill programs: doubling from one block to the chunk."""
+def prefill_buckets(prefill_chunk: int, backend: str) -> tuple[int, ...]:
+    """Ascending token counts of the prefill programs: doubling from one block to the chunk.
+
+    Only the chunk itself where the backend's matrix products give a row other bits in a product of
+    another height (cuBLAS does): one program for every chunk keeps a seeded prompt's tokens equal
+    to a cold one's, at the price of padding short tails.
+    """
+    if backend != "cpu":
+        return (prefill_chunk,)
     buckets = []
     size = BLOCK
     while size < prefill_chunk:

@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 
 from njax.config import BLOCK, EngineConfig, ModelConfig
-from njax.engine.buckets import bucket_for, prefill_buckets, segment_sizes
+from njax.engine.buckets import bucket_for, segment_sizes
 from njax.engine.sampling import LaneSampling
 from njax.engine.steps import EngineState, Progress, compile_programs, init_engine_state
 from njax.engine.types import SamplingParams
@@ -41,7 +41,6 @@ class Device:
         progress: Progress | None = None,
     ):
         self._params = params
-        self._buckets = prefill_buckets(engine.prefill_chunk)
         self._programs = compile_programs(graphdef, self._params, model, engine, dtype, progress)
         self._state: EngineState = (
             jax.jit(lambda: init_engine_state(model, engine, dtype)).lower().compile()()
@@ -61,7 +60,7 @@ class Device:
         self, lane: int, token_ids: tuple[int, ...], chunk: Chunk, *, is_last: bool
     ) -> tuple[jax.Array, jax.Array]:
         """Absorbs one chunk; the chosen token [1] (if last) and whether its logits are finite."""
-        bucket = bucket_for(chunk.length, self._buckets)
+        bucket = bucket_for(chunk.length, tuple(self._programs.prefill))
         tokens = np.zeros(bucket, np.int32)
         tokens[: chunk.length] = token_ids[chunk.start : chunk.end]
         self._state, token, finite = self._programs.prefill[bucket](

@@ -192,7 +192,8 @@ def compile_programs(
     sampling = _abstract(LaneSampling.greedy(lanes))
     delta = jax.eval_shape(capture_delta, state, _ints())
     jobs: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] = {}
-    for bucket in prefill_buckets(engine.prefill_chunk):
+    buckets = prefill_buckets(engine.prefill_chunk, jax.default_backend())
+    for bucket in buckets:
         scalars = (_ints(), _ints(), jax.ShapeDtypeStruct((), jnp.bool_))
         args = (weights, state, _ints(bucket), _ints(), _ints(row), *scalars, sampling)
         jobs[f"prefill of {bucket} tokens"] = make_prefill(graphdef), args, (1,)
@@ -207,7 +208,7 @@ def compile_programs(
         jobs[f"restore of {size} pages"] = restore_pages, (state, _ints(size), segment), (0,)
     built = _compile_all(jobs, progress)
     return Programs(
-        prefill={b: built[f"prefill of {b} tokens"] for b in prefill_buckets(engine.prefill_chunk)},
+        prefill={bucket: built[f"prefill of {bucket} tokens"] for bucket in buckets},
         decode=built["decode"],
         capture_delta=built["state capture"],
         restore_delta=built["state restore"],

@@ -12,13 +12,17 @@ from njax.engine.pages import PagePool
 
 @given(st.integers(1, 64).map(lambda n: 64 * n))
 def test_every_chunk_length_has_a_bucket(chunk):
-    buckets = prefill_buckets(chunk)
+    buckets = prefill_buckets(chunk, "cpu")
     assert buckets[-1] == chunk and list(buckets) == sorted(set(buckets))
     for length in range(1, chunk + 1):
         bucket = bucket_for(length, buckets)
         assert bucket >= length and (bucket == 64 or bucket < 2 * length + 64)
     with pytest.raises(ValueError):
         bucket_for(chunk + 1, buckets)
+
+
+def test_one_program_where_the_height_of_a_product_matters():
+    assert prefill_buckets(512, "gpu") == (512,)
 
 
 @given(st.integers(0, 500))
