@@ -16,7 +16,7 @@ def causal_conv(
         for t in range(length):
             window = np.concatenate([window, x[b, t : t + 1]])
             total = np.einsum("wc,cw->c", window, weight)
-            y[b, t] = total / (1.0 + np.exp(-total))
+            y[b, t] = total * np.exp(-np.logaddexp(0.0, -total))  # total * sigmoid(total)
             window = window[1:]
         new_state[b] = window
     return y, new_state

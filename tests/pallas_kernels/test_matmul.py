@@ -43,11 +43,11 @@ def make_weight(kind: str, rng: np.random.Generator, n: int, k: int, dtype: Any)
     if kind == "dense":
         return normal(rng, n, k, dtype=dtype)
     if kind == "fp8":
-        return FP8Weight(normal(rng, n, k, dtype=jnp.float8_e4m3fn), jnp.abs(normal(rng, n)))
+        return FP8Weight(normal(rng, n, k, dtype=jnp.float8_e4m3fn), np.abs(normal(rng, n)))
     return NVFP4Weight(
-        jnp.asarray(rng.integers(0, 256, (n, k // 2), dtype=np.uint8)),
-        jnp.asarray(rng.integers(0, 127, (n, k // 16), dtype=np.uint8)),
-        jnp.float32(rng.uniform(0.001, 1)),
+        rng.integers(0, 256, (n, k // 2), dtype=np.uint8),
+        rng.integers(0, 127, (n, k // 16), dtype=np.uint8),
+        np.float32(rng.uniform(0.001, 1)),
     )
 
 
@@ -116,7 +116,7 @@ def test_zeros_and_extreme_scales(kind: str, implementation: str, dtype: Any) ->
     weight = make_weight(kind, rng, n, k, dtype)
     assert not wide(run(matmul, jnp.zeros((4, k), dtype), weight, implementation)).any()
     for factor in (2.0**-60, 2.0**60):
-        x = normal(rng, 4, k, dtype=dtype) * jnp.asarray(factor, dtype)
+        x = (normal(rng, 4, k) * np.float32(factor)).astype(dtype)
         check(x, weight, implementation, jnp.float32)
 
 
@@ -140,7 +140,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 
 
 @pytest.mark.parametrize(("kind", "implementation"), CASES)
-@hypothesis.settings(max_examples=8)
+@hypothesis.settings(max_examples=6)
 @hypothesis.given(data=st.data())
 def test_a_row_does_not_know_the_others(
     kind: str, implementation: str, data: st.DataObject
@@ -153,13 +153,14 @@ def test_a_row_does_not_know_the_others(
     weight = make_weight(kind, rng, n, k, dtype)
     x = normal(rng, 256, k, dtype=dtype)
     expected = np.asarray(run(matmul, x, weight, implementation, jnp.float32))
-    for count in (1, 2, 3, 4, 8, 31, 64, 65, 200):
+    for count in (1, 2, 4, 31, 65, 200):
         first = int(rng.integers(0, 256 - count + 1))
         part = x[first : first + count]
         assert_same_bits(
             matmul(part, weight, implementation, jnp.float32), expected[first : first + count]
         )
-    others = normal(rng, 256, k, dtype=dtype) * jnp.asarray(100, dtype)
+    others = (normal(rng, 256, k) * 100).astype(dtype)
     row = int(rng.integers(0, 256))
-    mixed = matmul(others.at[row].set(x[7]), weight, implementation, jnp.float32)
+    others[row] = x[7]
+    mixed = np.asarray(matmul(others, weight, implementation, jnp.float32))
     assert_same_bits(mixed[row], expected[7])
