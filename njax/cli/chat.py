@@ -14,15 +14,15 @@ from njax.cli.session import (
     MaxNew,
     MinP,
     Model,
+    SamplingOptions,
     Seed,
     Session,
     Temperature,
     TopK,
     TopP,
-    sampling_params,
     session,
 )
-from njax.engine.types import Delta, Failed, Finished, GenerationRequest, SamplingParams
+from njax.engine.types import Delta, Failed, Finished, GenerationRequest
 from njax.errors import RequestError
 
 if TYPE_CHECKING:
@@ -44,14 +44,10 @@ def chat(
     max_context: MaxContext = 8192,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer; /reset starts anew, /quit leaves."""
-    from njax.config import EngineConfig
-
-    config = EngineConfig(max_context=max_context, max_concurrency=1)
-    with session(model, config) as running:
-        sampling = sampling_params(
-            running.sampling, greedy=greedy, temperature=temperature, top_p=top_p, top_k=top_k,
-            min_p=min_p, seed=seed,
-        )  # fmt: skip
+    options = SamplingOptions(
+        greedy=greedy, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed
+    )
+    with session(model, max_context, options) as running:
         start = [{"role": "system", "content": system}] if system else []
         turns: list[dict[str, Any]] = list(start)
         say(_HELP)
@@ -66,7 +62,7 @@ def chat(
             elif line:
                 turns.append({"role": "user", "content": line})
                 try:
-                    text = _answer(running, turns, max_new, sampling)
+                    text = _answer(running, turns, max_new)
                 except RequestError as error:
                     turns.pop()
                     say(f"error: {error}")
@@ -92,12 +88,12 @@ def _lines() -> Iterator[str]:
         yield line.strip()
 
 
-def _answer(
-    running: Session, turns: list[dict[str, Any]], max_new: int, sampling: SamplingParams
-) -> str:
+def _answer(running: Session, turns: list[dict[str, Any]], max_new: int) -> str:
     """Streams one answer to stdout and returns it."""
     request = GenerationRequest(
-        token_ids=running.engine.render(turns).token_ids, max_tokens=max_new, sampling=sampling
+        token_ids=running.engine.render(turns).token_ids,
+        max_tokens=max_new,
+        sampling=running.sampling,
     )
     pieces: list[str] = []
     try:

@@ -16,12 +16,12 @@ from njax.cli.session import (
     MaxNew,
     MinP,
     Model,
+    SamplingOptions,
     Seed,
     Stop,
     Temperature,
     TopK,
     TopP,
-    sampling_params,
     session,
 )
 from njax.errors import NjaxError
@@ -62,16 +62,13 @@ def generate(
         prompt = sys.stdin.read()
     conversation, tools = _read(messages) if messages is not None else (None, None)
 
-    from njax.config import EngineConfig
     from njax.engine.types import Delta, Failed, Finished, GenerationRequest
 
-    config = EngineConfig(max_context=max_context, max_concurrency=1)
-    with session(model, config) as running:
+    options = SamplingOptions(
+        greedy=greedy, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed
+    )
+    with session(model, max_context, options) as running:
         engine = running.engine
-        sampling = sampling_params(
-            running.sampling, greedy=greedy, temperature=temperature, top_p=top_p, top_k=top_k,
-            min_p=min_p, seed=seed,
-        )  # fmt: skip
         if raw:
             assert prompt is not None
             token_ids = tuple(engine.tokenizer.encode(prompt))
@@ -81,7 +78,7 @@ def generate(
         request = GenerationRequest(
             token_ids=token_ids,
             max_tokens=max_new,
-            sampling=sampling,
+            sampling=running.sampling,
             stop=tuple(text for text in stop or () if text),
         )
         answer: list[int] = []

@@ -12,11 +12,11 @@ import typer
 from njax.cli.compile_cache import use_compile_cache
 from njax.cli.models import default_sampling, load_model, model_name, remark
 from njax.cli.progress import say, stage, steps
+from njax.config import BLOCK, EngineConfig
 from njax.engine.types import SamplingParams
 from njax.errors import StartupError
 
 if TYPE_CHECKING:
-    from njax.config import EngineConfig
     from njax.engine.engine import Engine
 
 Model = Annotated[
@@ -46,15 +46,46 @@ MaxContext = Annotated[int, typer.Option(min=1, help="Tokens of prompt and answe
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """A running engine and what holds where the command line says nothing."""
+    """A running engine, and how to sample."""
 
     engine: Engine
     sampling: SamplingParams
 
 
+@dataclasses.dataclass(frozen=True)
+class SamplingOptions:
+    """What the command line says about sampling; None where it says nothing."""
+
+    greedy: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+
+    def over(self, base: SamplingParams) -> SamplingParams:
+        """The model's parameters with these in their place.
+
+        Raises:
+          NjaxError: values out of range, or greedy with a temperature.
+        """
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if given.pop("greedy"):
+            if self.temperature:
+                raise StartupError("--greedy and --temperature contradict each other")
+            given["temperature"] = 0.0
+        return dataclasses.replace(base, **given)
+
+
 @contextlib.contextmanager
-def session(model: str | None, config: EngineConfig) -> Iterator[Session]:
-    """Loads a model and starts an engine, telling of it on stderr."""
+def session(model: str | None, max_context: int, options: SamplingOptions) -> Iterator[Session]:
+    """Loads a model and starts an engine of one lane, telling of it on stderr."""
+    config = EngineConfig(
+        max_context=max_context,
+        max_concurrency=1,
+        prefill_chunk=min(EngineConfig.prefill_chunk, -(-max_context // BLOCK) * BLOCK),
+    )
+    options.over(SamplingParams())  # a mistake shows before the model is loaded
     with stage(f"loading {model_name(model)}"):
         from njax.engine.engine import Engine
 
@@ -62,7 +93,7 @@ def session(model: str | None, config: EngineConfig) -> Iterator[Session]:
         checkpoint = load_model(model)
     if note := remark(checkpoint):
         say(f"note: {note}")
-    sampling = default_sampling(checkpoint)
+    sampling = options.over(default_sampling(checkpoint))
     with steps() as progress:
         engine = Engine(checkpoint, config, progress)
         del checkpoint
@@ -71,22 +102,3 @@ def session(model: str | None, config: EngineConfig) -> Iterator[Session]:
         yield Session(engine, sampling)
     finally:
         engine.shutdown()
-
-
-def sampling_params(
-    base: SamplingParams,
-    *,
-    greedy: bool,
-    temperature: float | None,
-    top_p: float | None,
-    top_k: int | None,
-    min_p: float | None,
-    seed: int | None,
-) -> SamplingParams:
-    """The model's parameters, with what the command line gives."""
-    if greedy:
-        if temperature:
-            raise StartupError("--greedy and --temperature contradict each other")
-        temperature = 0.0
-    given = dict(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
-    return dataclasses.replace(base, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]

@@ -1,0 +1,84 @@
+"""The commands as users run them. One engine start each, so each test asks for much."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+
+import pytest
+
+from tests.server.conftest import python
+
+SMALL = ("--max-context", "128")
+
+
+def test_help_is_quick_and_loads_nothing_heavy(njax):
+    for args in ([], ["serve"], ["generate"], ["chat"], ["convert"], ["inspect"], ["bench"]):
+        assert "Usage" in njax(*args, "--help").stdout
+    code = "import sys; sys.argv = ['njax', '--version']; from njax.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass\n"
+    code += "print(sorted({'jax', 'numpy', 'litestar', 'flax'} & set(sys.modules)))"
+    began = time.monotonic()
+    result = subprocess.run(python("-c", code), capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[0].startswith("njax 0.")
+    assert result.stdout.splitlines()[1] == "[]"
+    assert time.monotonic() - began < 10
+
+
+def test_generate(njax, tmp_path):
+    """The answer alone on stdout; greedy twice the same; a file says what --prompt says."""
+    args = ("generate", *SMALL, "--greedy", "--max-new", 12)
+    first = njax(*args, "--prompt", "Hello", "--print-token-ids")
+    ids = re.search(r"token ids: ([\d ]+)", first.stderr)
+    assert ids and len(ids[1].split()) == 12
+    assert "random" in first.stderr and "12 generated" in first.stderr
+    assert first.stdout.strip() and "token ids" not in first.stdout
+    conversation = {"messages": [{"role": "user", "content": "Hello"}]}
+    file = tmp_path / "messages.json"
+    file.write_text(json.dumps(conversation))
+    assert njax(*args, "--messages", file).stdout == first.stdout
+    assert njax(*args, "--messages", "-", stdin=json.dumps(conversation["messages"])).stdout == (
+        first.stdout
+    )
+    stop = first.stdout[4:7]
+    stopped = njax(*args, "--prompt", "-", "--stop", stop, stdin="Hello")
+    assert stopped.stdout == first.stdout[: first.stdout.index(stop)] + "\n"
+    assert "stop string" in stopped.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "part"),
+    [
+        (("generate",), 2, "--prompt or --messages"),
+        (("generate", "--prompt", "x", "--max-new", "0"), 2, "--max-new"),
+        (("generate", "--prompt", "x", "--temperature", "-1"), 1, "temperature is -1"),
+        (("generate", "--prompt", "x", "--greedy", "--temperature", "1"), 1, "contradict"),
+        (("generate", "--messages", "/no/such/file"), 1, "/no/such/file"),
+        (("generate", "--messages", __file__), 1, "not JSON"),
+        (("generate", "/no/such/model", "--prompt", "x"), 1, "no such directory"),
+        (("inspect", "/no/such/model"), 1, "no such directory"),
+        (("serve", "--kv-capacity", "many"), 1, "--kv-capacity"),
+        (("serve", "--port", "70000"), 2, "--port"),
+        (("nonsense",), 2, "nonsense"),
+    ],
+)
+def test_mistakes_get_one_clear_line(njax, args, code, part):
+    result = njax(*args, code=code)
+    assert part in result.stderr and not result.stdout
+    if code == 1:
+        line = result.stderr.splitlines()[-1]
+        assert line.startswith("error: ") and part in line
+
+
+def test_chat_from_a_pipe(njax):
+    """Turns go on a conversation, /reset forgets it, /quit leaves."""
+    lines = ["Hello", "/reset", "Hello", "", "/nonsense", "x" * 3000, "Again", "/quit", "Never"]
+    result = njax("chat", *SMALL, "--greedy", "--max-new", 5, stdin="\n".join(lines))
+    answers = result.stdout.splitlines()
+    assert answers[0] == answers[1]
+    assert len(answers) == 3 and answers[2] != answers[0]
+    assert "/nonsense" in result.stderr and "empty again" in result.stderr
+    assert "error: the prompt has" in result.stderr
+    assert ">" not in result.stdout
