@@ -9,6 +9,7 @@ import typer
 
 from njax import __version__
 from njax.cli.bench.convert import convert_memory
+from njax.cli.bench.kernels import kernels
 from njax.cli.bench.model import model
 from njax.cli.bench.seed import seed
 from njax.cli.chat import chat
@@ -28,7 +29,7 @@ app = typer.Typer(
 bench = typer.Typer(no_args_is_help=True, help="Measurements; each prints where it ran.")
 
 _COMMANDS: tuple[Callable[..., None], ...] = (serve, generate, chat, convert, inspect)
-_BENCHES: tuple[Callable[..., None], ...] = (seed, model, convert_memory)
+_BENCHES: tuple[Callable[..., None], ...] = (seed, model, kernels, convert_memory)
 
 for _command in _COMMANDS:
     app.command()(_command)

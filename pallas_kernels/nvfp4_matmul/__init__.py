@@ -1,9 +1,12 @@
 """y = x @ w.T for an NVFP4 weight.
 
 A weight comes in its canonical layout (`NVFP4Weight`, what checkpoints hold) or in that of the
-Hopper kernels (`PackedNVFP4Weight`); `for_device` picks once, at load time. The Hopper kernels take
-1 to 16 rows in one way and more rows in another: within each a row has one result whatever its
-neighbours, between the two the order of summation differs in the last bits of float32.
+Hopper kernels (`PackedNVFP4Weight`); `for_device` picks once, at load time.
+
+On Hopper there are two kernels, `hopper_skinny` for 1 to 64 rows and `hopper_wide` for 64 rows and
+more, which takes precedence. Within each, a row has one result whatever its number and neighbours;
+between the two, the order of summation differs, so the last bits of the float32 sum do. A caller
+that must not cross over at 64 rows (decoding 64 sequences) names the implementation.
 """
 
 from __future__ import annotations
@@ -17,7 +20,11 @@ from pallas_kernels.nvfp4_matmul import hopper, xla
 from pallas_kernels.nvfp4_matmul.packing import PackedNVFP4Weight, pack, unpack
 from pallas_kernels.weights import NVFP4Weight
 
-IMPLEMENTATIONS = {"hopper": hopper.nvfp4_matmul, "xla": xla.nvfp4_matmul}
+IMPLEMENTATIONS = {
+    "hopper_wide": hopper.wide,
+    "hopper_skinny": hopper.skinny,
+    "xla": xla.nvfp4_matmul,
+}
 
 __all__ = [
     "IMPLEMENTATIONS",

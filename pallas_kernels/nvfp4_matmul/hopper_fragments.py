@@ -154,6 +154,60 @@ def multiply_jnp(
     return (sums[0] + jnp.dot(tile, x.T, precision=lax.Precision.HIGHEST), *sums[1:])
 
 
+def decode_group_mgpu(words: jax.Array, scales: jax.Array, half: int, group: int) -> jax.Array:
+    """64 k of a tile as a left operand of `wgmma`, in the order of k of `wgmma_order`.
+
+    Args:
+      words: uint32 [64, 16], the words of half `half` of the depth, QUAD_ROWS layout.
+      scales: uint8 [64, 16], QUAD_ROWS layout.
+      half, group: which 64 k: 128 * half + 64 * group and on.
+
+    Returns: bfloat16 [64, 64] in WGMMA layout.
+    """
+
+    @plgpu.inline_mgpu(
+        arg_types=(QUAD_ROWS, QUAD_ROWS),
+        return_type=plgpu.ShapeDtypeStruct((64, 64), jnp.bfloat16, WGMMA),
+    )
+    def leaf(_: Any, word_regs: Any, scale_regs: Any) -> Any:
+        i32, pair = mosaic.i32(), ir.VectorType.get((2,), ir.BF16Type.get())
+        layout = WGMMA.to_mgpu()
+        out = np.empty(layout.registers_shape((64, 64)), dtype=object)  # [1, 8, 1, 1, 2, 1...]
+        flat = out.reshape(8, 2)  # columns of 8 x rows g, g + 8
+        for row in range(2):
+            scale = mgpu.utils.bitcast(scale_regs.registers.flat[row], i32)
+            scale = _scale_pair(scale, 2 * half + group)
+            for w in range(2):
+                word = mosaic.extract(word_regs.registers.flat[row], 2 * group + w)
+                for q, register in enumerate(_decode_word(word, scale)):
+                    step, upper = 2 * w + q // 2, q % 2
+                    flat[2 * step + upper, row] = mgpu.utils.bitcast(register, pair)
+        out = flat.reshape(out.shape)
+        return mgpu.FragmentedArray(_registers=out, _layout=layout, _is_signed=None)
+
+    return leaf(words, scales)
+
+
+def decode_group_jnp(words: jax.Array, scales: jax.Array, half: int, group: int) -> jax.Array:
+    """The interpreter's twin of `decode_group_mgpu`, float32 instead of (exact) bfloat16."""
+    tile = decode_jnp(words, words, scales)  # the half not asked for is nonsense
+    begin = 128 * half + 64 * group
+    return wgmma_order(tile[:, begin : begin + 64])
+
+
+def wgmma_order(x: jax.Array) -> jax.Array:
+    """Permutes the last axis (a multiple of 64) into the order in which `wgmma` meets packed k.
+
+    In a k16 step of `wgmma` lane t holds columns 2t, 2t + 1, 2t + 8, 2t + 9. A lane's words hold 16
+    consecutive k, so step i of 64 gets k 16t + 4i + (0, 1, 2, 3) at those columns.
+    """
+    *outer, k = x.shape
+    if x.dtype == jnp.bfloat16:  # pairs stay together: half as many elements to move
+        pairs = lax.bitcast_convert_type(x.reshape(*outer, k // 64, 4, 8, 2), jnp.uint32)
+        return lax.bitcast_convert_type(pairs.swapaxes(-1, -2), x.dtype).reshape(*outer, k)
+    return x.reshape(*outer, k // 64, 4, 8, 2).swapaxes(-2, -3).reshape(*outer, k)
+
+
 def decode_jnp(first: jax.Array, second: jax.Array, scales: jax.Array) -> jax.Array:
     """A packed tile in natural k order, float32 [rows, 256], without the factor VALUE_SCALE.
 

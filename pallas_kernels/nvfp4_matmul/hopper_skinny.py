@@ -30,7 +30,9 @@ from pallas_kernels.mosaic import QUAD_ROWS, SMEM_BYTES, WGMMA
 from pallas_kernels.nvfp4_matmul.hopper_fragments import X_ROWS, multiply_jnp, multiply_mgpu
 from pallas_kernels.nvfp4_matmul.packing import DEPTH, ROWS, VALUE_SCALE, PackedNVFP4Weight
 
-MAX_ROWS = 16
+ROW_BUCKETS = (8, 16, 32, 64)
+"""Rows that a kernel is compiled for; x is padded to the next."""
+MAX_ROWS = ROW_BUCKETS[-1]
 KERNEL_NAME = "nvfp4_matmul_skinny"
 _CONSUMERS = 2
 _CHAINS = 2
@@ -48,14 +50,21 @@ class Config:
     blocks_per_sm: int = 1
     ahead: bool = True
 
-    def shared_bytes(self, rows: int) -> int:
-        """Shared memory of one block, with `rows` (8 or 16) rows of x; bytes."""
+    def shared_bytes(self, rows: int, stages: int) -> int:
+        """Shared memory of one block, with `rows` rows of x; bytes."""
         stage = ROWS * DEPTH * 9 // 16 + rows * DEPTH * 2
-        return self.stages * stage + ROWS * rows * 4 + 2 * 1024  # 1 KB for each set of barriers
+        return stages * stage + ROWS * rows * 4 + 2 * 1024  # 1 KB for each set of barriers
+
+    def fitted(self, rows: int) -> Config:
+        """This configuration with as many stages as fit; nothing that moves a sum changes."""
+        stages = self.stages
+        while stages > 2 and self.blocks_per_sm * self.shared_bytes(rows, stages) > SMEM_BYTES:
+            stages -= 1
+        return dataclasses.replace(self, stages=stages)
 
     def check(self, rows: int) -> None:
         """Raises ValueError when the blocks do not fit an SM."""
-        need = self.blocks_per_sm * self.shared_bytes(rows)
+        need = self.blocks_per_sm * self.shared_bytes(rows, self.stages)
         if self.stages < 2 or need > SMEM_BYTES:
             raise ValueError(f"{self} needs {need} of {SMEM_BYTES} bytes of shared memory")
 
@@ -99,11 +108,11 @@ def partial_sums(
     sms: int,
     interpret: Any = None,
 ) -> jax.Array:
-    """x bfloat16 [8 or 16, K padded] -> float32 [slots, N padded, rows], without VALUE_SCALE."""
+    """x bfloat16 [8 to 64, K padded] -> float32 [slots, N padded, rows], without VALUE_SCALE."""
     rows, depth = x.shape
     plan = make_schedule(weight, config, sms)
     tiles, steps, units, blocks = plan.tiles, plan.steps, plan.units, plan.blocks
-    assert rows in (8, 16) and depth == steps * DEPTH, (x.shape, weight.words.shape)
+    assert rows in ROW_BUCKETS and depth == steps * DEPTH, (x.shape, weight.words.shape)
     stages, x_tiles = config.stages, rows // 8
     multiply = multiply_jnp if interpret is not None else multiply_mgpu
 
@@ -188,7 +197,8 @@ def partial_sums(
                     plgpu.load(x_smem.at[slot, pl.ds(8 * m, 8)], layout=X_ROWS)
                     for m in range(x_tiles)
                 ]
-                sums = multiply(sums, *operands, xs)
+                first, second, scales = operands
+                sums = multiply(sums, first, second, scales, xs)
                 release(i, slot)
                 return i + 1, next_slot(slot), ready, sums
 
@@ -254,13 +264,14 @@ def matmul(
     sms: int,
     interpret: Any = None,
 ) -> jax.Array:
-    """x bfloat16 [M <= 16, K] -> float32 [M, N], global scale applied.
+    """x bfloat16 [M <= 64, K] -> float32 [M, N], global scale applied.
 
     Jitted, so that equal shapes in one program are one kernel: compiled once, and warm in the
     instruction caches when the next layer runs it.
     """
     m, k = x.shape
-    rows = 8 if m <= 8 else 16
+    rows = next(bucket for bucket in ROW_BUCKETS if m <= bucket)
+    config = config.fitted(rows)
     config.check(rows)
     depth = weight.words.shape[1] * DEPTH
     x = jnp.pad(x, ((0, rows - m), (0, depth - k)))

@@ -11,7 +11,7 @@ import pytest
 
 import pallas_kernels
 from pallas_kernels import mosaic, tuning
-from pallas_kernels.nvfp4_matmul import hopper_skinny
+from pallas_kernels.nvfp4_matmul import hopper_skinny, hopper_wide
 from tests.pallas_kernels.hopper.support import packed_shape
 
 TABLES = sorted((Path(pallas_kernels.__file__).parent / "tables").glob("*.json"))
@@ -29,13 +29,26 @@ def test_tables_are_named_after_their_device():
     assert tuning.lookup("a device without a table", "nvfp4_matmul", "skinny", 1, 1) == {}
 
 
-@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("rows", [1, 64])
 @pytest.mark.parametrize("n,k,fields", sorted(SKINNY))
 def test_nvfp4_skinny(n, k, fields, rows):
     lowered = hopper_skinny.matmul.trace(
         jax.ShapeDtypeStruct((rows, k), jnp.bfloat16),
         packed_shape(n, k),
         config=hopper_skinny.Config(**json.loads(fields)),
+        sms=mosaic.H200_SMS,
+    ).lower(lowering_platforms=("cuda",))
+    assert lowered.as_text().count("mosaic_gpu_v2") == 1
+
+
+@pytest.mark.parametrize("out_dtype", [jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize("m,n,k", [(64, 1000, 5008), (8192, 34816, 5120), (1024, 5120, 17408)])
+def test_nvfp4_wide(m, n, k, out_dtype):
+    lowered = hopper_wide.matmul.trace(
+        jax.ShapeDtypeStruct((m, k), jnp.bfloat16),
+        packed_shape(n, k),
+        out_dtype=out_dtype,
+        config=hopper_wide.choose(m, n, sms=mosaic.H200_SMS),
         sms=mosaic.H200_SMS,
     ).lower(lowering_platforms=("cuda",))
     assert lowered.as_text().count("mosaic_gpu_v2") == 1
