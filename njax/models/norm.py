@@ -8,11 +8,28 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from pallas_kernels.dense_matmul import dense_matmul
+
+
+def _mean(x: jax.Array) -> jax.Array:
+    return jnp.mean(x, axis=-1, keepdims=True)
+
+
+def _mean_by_dot(x: jax.Array) -> jax.Array:
+    share = jnp.full((1, x.shape[-1]), 1.0 / x.shape[-1], x.dtype)
+    return dense_matmul(x, share)
+
 
 def rms_normalize(x: jax.Array, eps: float) -> jax.Array:
-    """float32 x / sqrt(mean(x^2) + eps) over the last axis (Zhang and Sennrich, 1910.07467)."""
+    """float32 x / sqrt(mean(x^2) + eps) over the last axis (Zhang and Sennrich, 1910.07467).
+
+    XLA:CPU picks the order of a fused reduction by the size of the whole array, so that the bits of
+    a row would depend on how many rows there are. A matrix product is never fused, and
+    `dense_matmul` promises row invariance: there the mean is a product with a constant vector.
+    """
     x = x.astype(jnp.float32)
-    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps)
+    mean = jax.lax.platform_dependent(x * x, cpu=_mean_by_dot, default=_mean)
+    return x * jax.lax.rsqrt(mean + eps)
 
 
 class RMSNorm(nnx.Module):
