@@ -16,7 +16,13 @@ from flax import nnx
 from njax.config import BLOCK, EngineConfig, ModelConfig
 from njax.engine.buckets import bucket_for, segment_sizes
 from njax.engine.sampling import LaneSampling
-from njax.engine.steps import EngineState, Progress, compile_programs, init_engine_state
+from njax.engine.steps import (
+    EngineState,
+    Progress,
+    StepOutput,
+    compile_programs,
+    init_engine_state,
+)
 from njax.engine.types import SamplingParams
 from njax.prefix.planner import Chunk
 from njax.prefix.seeds import MINIMUM_FRONTIER
@@ -41,6 +47,7 @@ class Device:
         progress: Progress | None = None,
     ):
         self._params = params
+        self._vocab_size = model.vocab_size
         self._programs = compile_programs(graphdef, self._params, model, engine, dtype, progress)
         self._state: EngineState = (
             jax.jit(lambda: init_engine_state(model, engine, dtype)).lower().compile()()
@@ -48,22 +55,31 @@ class Device:
         self._sampling = LaneSampling.greedy(engine.max_concurrency)
         self._page_table = np.zeros((engine.max_concurrency, engine.pages_per_lane), np.int32)
 
-    def assign_lane(self, lane: int, pages: list[int], sampling: SamplingParams) -> None:
-        """Gives a lane its pages and sampling parameters; unused table entries are scratch."""
+    def assign_lane(
+        self, lane: int, pages: list[int], sampling: SamplingParams, prompt: tuple[int, ...] = ()
+    ) -> None:
+        """Gives a lane its pages and sampling parameters; unused table entries are scratch.
+
+        The prompt matters to a repetition penalty alone.
+        """
         # Copies: a program dispatched earlier may still be reading the arrays it was given.
         self._page_table = self._page_table.copy()
         self._page_table[lane] = 0
         self._page_table[lane, : len(pages)] = pages
         self._sampling = self._sampling.with_lane(lane, sampling)
+        if sampling.repetition_penalty != 1.0:
+            marks = np.zeros(self._vocab_size, np.bool_)
+            marks[list(prompt)] = True
+            self._state = self._programs.mark_prompt(self._state, np.int32(lane), marks)
 
     def prefill(
         self, lane: int, token_ids: tuple[int, ...], chunk: Chunk, *, is_last: bool
-    ) -> tuple[jax.Array, jax.Array]:
-        """Absorbs one chunk; the chosen token [1] (if last) and whether its logits are finite."""
+    ) -> StepOutput:
+        """Absorbs one chunk; the output means something if it is the last."""
         bucket = bucket_for(chunk.length, tuple(self._programs.prefill))
         tokens = np.zeros(bucket, np.int32)
         tokens[: chunk.length] = token_ids[chunk.start : chunk.end]
-        self._state, token, finite = self._programs.prefill[bucket](
+        self._state, output = self._programs.prefill[bucket](
             self._params,
             self._state,
             tokens,
@@ -74,14 +90,14 @@ class Device:
             np.bool_(is_last),
             self._sampling,
         )
-        return token, finite
+        return output
 
-    def decode(self, position: np.ndarray, active: np.ndarray) -> tuple[jax.Array, jax.Array]:
-        """One token for every active lane; [lanes] tokens and whether their logits are finite."""
-        self._state, tokens, finite = self._programs.decode(
+    def decode(self, position: np.ndarray, active: np.ndarray) -> StepOutput:
+        """One token for every active lane."""
+        self._state, output = self._programs.decode(
             self._params, self._state, self._page_table, position, active, self._sampling
         )
-        return tokens, finite
+        return output
 
     def capture(self, lane: int, pages: list[int], length: int) -> Snapshot:
         """A copy of a lane's state, which must have absorbed exactly `length` tokens."""

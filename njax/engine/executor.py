@@ -14,14 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from njax.config import BLOCK, EngineConfig
 from njax.engine.device import Device
 from njax.engine.scheduler import DecodeUnit, PrefillUnit, Scheduler
 from njax.engine.sequence import Sequence
-from njax.engine.types import Started
+from njax.engine.steps import StepOutput
+from njax.engine.types import Started, TokenLogprobs
 from njax.errors import Overloaded, QueueTimeout, RequestError, Unavailable
 from njax.prefix.planner import make_plan
 from njax.prefix.seeds import SeedStore
@@ -40,8 +40,7 @@ class _InFlight:
     """A dispatched unit: which sequence reads which row of the result."""
 
     rows: tuple[tuple[Sequence, int], ...]
-    tokens: jax.Array
-    finite: jax.Array
+    output: StepOutput
 
 
 class Executor:
@@ -218,7 +217,7 @@ class Executor:
         plan = sequence.plan
         assert plan is not None
         chunk = sequence.take_chunk()
-        tokens, finite = self._device.prefill(
+        output = self._device.prefill(
             sequence.lane, sequence.request.token_ids, chunk, is_last=not sequence.prefill_left
         )
         if chunk.capture:
@@ -226,7 +225,7 @@ class Executor:
             digest = plan.digests[snapshot.length // BLOCK - 1]
             self._store.put(digest, sequence.request.token_ids[: chunk.end], snapshot)
         rows = () if sequence.prefill_left else ((sequence, 0),)
-        self._in_flight.append(_InFlight(rows, tokens, finite))
+        self._in_flight.append(_InFlight(rows, output))
         self._scheduler.prefill_dispatched(sequence)
 
     def _begin(self, sequence: Sequence) -> None:
@@ -241,7 +240,7 @@ class Executor:
             reuse=request.reuse_prefix,
             capture=request.capture_prefix,
         )
-        self._device.assign_lane(sequence.lane, sequence.pages, request.sampling)
+        self._device.assign_lane(sequence.lane, sequence.pages, request.sampling, request.token_ids)
         seed = sequence.plan.seed
         if seed is not None:
             self._device.restore(sequence.lane, sequence.pages, seed.snapshot)
@@ -257,13 +256,13 @@ class Executor:
             position[sequence.lane] = sequence.position
             active[sequence.lane] = True
             sequence.dispatched += 1
-        tokens, finite = self._device.decode(position, active)
+        output = self._device.decode(position, active)
         rows = tuple((sequence, sequence.lane) for sequence in sequences)
-        self._in_flight.append(_InFlight(rows, tokens, finite))
+        self._in_flight.append(_InFlight(rows, output))
 
     def _collect(self, result: _InFlight) -> None:
-        tokens = np.asarray(result.tokens)  # waits for the step
-        finite = np.asarray(result.finite)
+        tokens = np.asarray(result.output.token)  # waits for the step
+        finite = np.asarray(result.output.finite)
         for sequence, row in result.rows:
             if sequence.done:
                 continue
@@ -273,12 +272,27 @@ class Executor:
                 self._release(sequence)
                 sequence.fail(NonFiniteLogits("the model produced logits that are not finite"))
                 continue
-            step = sequence.output.push(int(tokens[row]))
+            step = sequence.output.push(int(tokens[row]), self._logprobs(sequence, result, row))
             if step.delta is not None:
                 sequence.emit(step.delta)
             if step.finish is not None:
                 self._release(sequence)
                 sequence.finish(step.finish)
+
+    @staticmethod
+    def _logprobs(sequence: Sequence, result: _InFlight, row: int) -> tuple[TokenLogprobs, ...]:
+        wanted = sequence.request.sampling.logprobs
+        if wanted is None:
+            return ()
+        found = result.output.logprobs
+        ids, top = np.asarray(found.top_ids)[row], np.asarray(found.top)[row]
+        return (
+            TokenLogprobs(
+                token_id=int(np.asarray(result.output.token)[row]),
+                logprob=float(np.asarray(found.chosen)[row]),
+                top=tuple((int(i), float(p)) for i, p in zip(ids[:wanted], top, strict=False)),
+            ),
+        )
 
     def _fail(self, error: Exception) -> None:
         """The second kind of failure: nothing can be trusted any more."""

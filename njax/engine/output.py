@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from njax.engine.types import Delta, FinishReason, GenerationRequest
+from njax.engine.types import Delta, FinishReason, GenerationRequest, TokenLogprobs
 from njax.text.detokenizer import Detokenizer
 from njax.text.stop import StopStrings
 from njax.text.tokenizer import Tokenizer
@@ -47,8 +47,14 @@ class OutputPipeline:
         self._limit_reason = limit_reason
         self.accepted = 0
 
-    def push(self, token: int) -> Step:
+    def push(self, token: int, logprobs: tuple[TokenLogprobs, ...] = ()) -> Step:
         """Takes the next token. After a `finish` nothing more may be pushed."""
+        step = self._push(token)
+        if logprobs and step.delta is not None:
+            return Step(dataclasses.replace(step.delta, logprobs=logprobs), step.finish)
+        return step
+
+    def _push(self, token: int) -> Step:
         self.accepted += 1
         if token in self._stop_ids:
             return self._end((token,), "", "stop_token")

@@ -8,31 +8,42 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from njax.engine.types import SamplingParams
+from njax.engine.types import MAX_BIASES, SamplingParams
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LaneSampling:
-    """Sampling parameters of B lanes.
+    """Sampling parameters of B lanes, arrays of the host or the device.
 
     Attributes:
       temperature: float32 [B]; 0 is greedy.
       top_k: int32 [B]; 0 keeps all.
       top_p, min_p: float32 [B].
       seed: uint32 [B, 2], the two halves of a 64-bit seed.
+      repetition, presence, frequency: float32 [B], penalties; 1, 0 and 0 change nothing.
+      bias_ids, bias: int32 and float32 [B, MAX_BIASES]; unused entries have an id beyond any
+        vocabulary and the bias 0.
+      logprobs: bool [B], whether the lane wants log probabilities.
     """
 
-    temperature: jax.Array | np.ndarray
-    top_k: jax.Array | np.ndarray
-    top_p: jax.Array | np.ndarray
-    min_p: jax.Array | np.ndarray
-    seed: jax.Array | np.ndarray
+    temperature: Any
+    top_k: Any
+    top_p: Any
+    min_p: Any
+    seed: Any
+    repetition: Any
+    presence: Any
+    frequency: Any
+    bias_ids: Any
+    bias: Any
+    logprobs: Any
 
     @classmethod
     def greedy(cls, lanes: int) -> LaneSampling:
@@ -43,6 +54,12 @@ class LaneSampling:
             top_p=np.ones(lanes, np.float32),
             min_p=np.zeros(lanes, np.float32),
             seed=np.zeros((lanes, 2), np.uint32),
+            repetition=np.ones(lanes, np.float32),
+            presence=np.zeros(lanes, np.float32),
+            frequency=np.zeros(lanes, np.float32),
+            bias_ids=np.full((lanes, MAX_BIASES), np.iinfo(np.int32).max, np.int32),
+            bias=np.zeros((lanes, MAX_BIASES), np.float32),
+            logprobs=np.zeros(lanes, np.bool_),
         )
 
     def with_lane(self, lane: int, params: SamplingParams) -> LaneSampling:
@@ -54,6 +71,15 @@ class LaneSampling:
         copy.top_p[lane] = params.top_p
         copy.min_p[lane] = params.min_p
         copy.seed[lane] = (seed >> 32, seed & 0xFFFFFFFF)
+        copy.repetition[lane] = params.repetition_penalty
+        copy.presence[lane] = params.presence_penalty
+        copy.frequency[lane] = params.frequency_penalty
+        copy.bias_ids[lane] = np.iinfo(np.int32).max
+        copy.bias[lane] = 0.0
+        for index, (token, bias) in enumerate(params.logit_bias):
+            copy.bias_ids[lane, index] = token
+            copy.bias[lane, index] = bias
+        copy.logprobs[lane] = params.logprobs is not None
         return copy
 
 

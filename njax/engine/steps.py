@@ -19,6 +19,14 @@ from flax import nnx
 
 from njax.config import EngineConfig, ModelConfig
 from njax.engine.buckets import SEGMENT_PAGES, prefill_buckets
+from njax.engine.logits import (
+    Logprobs,
+    TokenCounts,
+    adjust,
+    count_token,
+    init_counts,
+    log_probabilities,
+)
 from njax.engine.sampling import LaneSampling, sample
 from njax.state import DeltaState, KVPages, ModelState, init_state
 
@@ -34,10 +42,28 @@ class EngineState:
     Attributes:
       model: state of every lane and the page pool.
       last_token: int32 [lanes], the newest token of each lane, not yet absorbed by the model.
+      counts: tokens that each lane has seen, for penalties.
     """
 
     model: ModelState
     last_token: jax.Array
+    counts: TokenCounts
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StepOutput:
+    """What the host reads after a step; B is 1 after a prefill, else the lane width.
+
+    Attributes:
+      token: int32 [B], the chosen tokens.
+      finite: bool [B], whether the logits that they were chosen from are.
+      logprobs: of the chosen tokens.
+    """
+
+    token: jax.Array
+    finite: jax.Array
+    logprobs: Logprobs
 
 
 def init_engine_state(model: ModelConfig, engine: EngineConfig, dtype: jnp.dtype) -> EngineState:
@@ -47,6 +73,7 @@ def init_engine_state(model: ModelConfig, engine: EngineConfig, dtype: jnp.dtype
             model, batch=engine.max_concurrency, pages=engine.pool_pages + 1, dtype=dtype
         ),
         last_token=jnp.zeros(engine.max_concurrency, jnp.int32),
+        counts=init_counts(engine.max_concurrency, model.vocab_size),
     )
 
 
@@ -60,7 +87,19 @@ def _lane_update(tree: Any, lane: jax.Array, row: Any) -> Any:
     )
 
 
-def make_prefill(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, jax.Array, jax.Array]]:
+def _choose(
+    logits: jax.Array, lanes: LaneSampling, counts: TokenCounts, index: jax.Array
+) -> StepOutput:
+    """Tokens at positions `index` int32 [B] from raw logits float32 [B, V]."""
+    token = sample(adjust(logits, lanes, counts), lanes, index)
+    return StepOutput(
+        token=token,
+        finite=jnp.all(jnp.isfinite(logits), axis=-1),
+        logprobs=log_probabilities(logits, token, lanes),
+    )
+
+
+def make_prefill(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, StepOutput]]:
     """Prefill of one lane's chunk. Its padded length is the bucket, T below."""
 
     def prefill(
@@ -73,7 +112,7 @@ def make_prefill(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, jax
         length: jax.Array,  # int32 [], real tokens of the T
         is_last: jax.Array,  # bool [], the chunk ends the prompt: choose a token
         sampling: LaneSampling,
-    ) -> tuple[EngineState, jax.Array, jax.Array]:
+    ) -> tuple[EngineState, StepOutput]:
         model = nnx.merge(graphdef, params)
         delta = jax.tree.map(
             lambda leaf: jnp.where(start == 0, jnp.zeros_like(leaf), leaf),
@@ -89,25 +128,30 @@ def make_prefill(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, jax
             length[None],
         )
         row = jax.lax.dynamic_slice_in_dim(hidden[0], length - 1, 1, axis=0)
+        seen = _lane_slice(state.counts, lane)
+        fresh = TokenCounts(generated=jnp.zeros_like(seen.generated), prompt=seen.prompt)
 
-        def choose() -> tuple[jax.Array, jax.Array]:
-            logits = model.logits(row)
-            token = sample(logits, _lane_slice(sampling, lane), (start + length)[None])
-            return token, jnp.all(jnp.isfinite(logits), axis=-1)
+        def choose() -> StepOutput:
+            index = (start + length)[None]
+            return _choose(model.logits(row), _lane_slice(sampling, lane), fresh, index)
 
-        token, finite = jax.lax.cond(
-            is_last, choose, lambda: (jnp.zeros(1, jnp.int32), jnp.ones(1, bool))
+        output = jax.lax.cond(
+            is_last,
+            choose,
+            lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(choose)),
         )
+        counts = count_token(fresh, output.token, is_last[None])
         state = EngineState(
             model=ModelState(delta=_lane_update(state.model.delta, lane, new.delta), kv=new.kv),
-            last_token=jax.lax.dynamic_update_slice_in_dim(state.last_token, token, lane, axis=0),
+            last_token=_lane_update(state.last_token, lane, output.token),
+            counts=_lane_update(state.counts, lane, counts),
         )
-        return state, token, finite
+        return state, output
 
     return prefill
 
 
-def make_decode(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, jax.Array, jax.Array]]:
+def make_decode(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, StepOutput]]:
     """One token for every active lane; B is the fixed lane width."""
 
     def decode(
@@ -117,7 +161,7 @@ def make_decode(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, jax.
         position: jax.Array,  # int32 [B], where each lane's last token goes
         active: jax.Array,  # bool [B]
         sampling: LaneSampling,
-    ) -> tuple[EngineState, jax.Array, jax.Array]:
+    ) -> tuple[EngineState, StepOutput]:
         model = nnx.merge(graphdef, params)
         hidden, new = model(
             state.last_token[:, None],
@@ -127,12 +171,22 @@ def make_decode(graphdef: nnx.GraphDef) -> Callable[..., tuple[EngineState, jax.
             position,
             active.astype(jnp.int32),
         )
-        logits = model.logits(hidden[:, 0])
-        token = jnp.where(active, sample(logits, sampling, position + 1), state.last_token)
-        finite = jnp.all(jnp.isfinite(logits), axis=-1)
-        return EngineState(model=new, last_token=token), token, finite
+        output = _choose(model.logits(hidden[:, 0]), sampling, state.counts, position + 1)
+        state = EngineState(
+            model=new,
+            last_token=jnp.where(active, output.token, state.last_token),
+            counts=count_token(state.counts, output.token, active),
+        )
+        return state, output
 
     return decode
+
+
+def mark_prompt(state: EngineState, lane: jax.Array, prompt: jax.Array) -> EngineState:
+    """Notes which tokens (bool [V]) stand in a lane's prompt, for its repetition penalty."""
+    marked = _lane_update(state.counts.prompt, lane, prompt[None])
+    counts = TokenCounts(generated=state.counts.generated, prompt=marked)
+    return dataclasses.replace(state, counts=counts)
 
 
 def capture_delta(state: EngineState, lane: jax.Array) -> tuple[DeltaState, ...]:
@@ -145,7 +199,7 @@ def restore_delta(
 ) -> EngineState:
     """Copies a snapshot's delta state into a lane."""
     model = ModelState(delta=_lane_update(state.model.delta, lane, delta), kv=state.model.kv)
-    return EngineState(model=model, last_token=state.last_token)
+    return dataclasses.replace(state, model=model)
 
 
 def capture_pages(state: EngineState, pages: jax.Array) -> tuple[KVPages, ...]:
@@ -160,9 +214,7 @@ def restore_pages(
     kv = jax.tree.map(
         lambda leaf, new: leaf.at[pages].set(new, unique_indices=True), state.model.kv, segment
     )
-    return EngineState(
-        model=ModelState(delta=state.model.delta, kv=kv), last_token=state.last_token
-    )
+    return dataclasses.replace(state, model=ModelState(delta=state.model.delta, kv=kv))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +223,7 @@ class Programs:
 
     prefill: dict[int, Callable[..., Any]]
     decode: Callable[..., Any]
+    mark_prompt: Callable[..., Any]
     capture_delta: Callable[..., Any]
     restore_delta: Callable[..., Any]
     capture_pages: dict[int, Callable[..., Any]]
@@ -195,11 +248,13 @@ def compile_programs(
     buckets = prefill_buckets(engine.prefill_chunk, jax.default_backend())
     for bucket in buckets:
         scalars = (_ints(), _ints(), jax.ShapeDtypeStruct((), jnp.bool_))
-        args = (weights, state, _ints(bucket), _ints(), _ints(row), *scalars, sampling)
-        jobs[f"prefill of {bucket} tokens"] = make_prefill(graphdef), args, (1,)
+        chunk = (weights, state, _ints(bucket), _ints(), _ints(row), *scalars, sampling)
+        jobs[f"prefill of {bucket} tokens"] = make_prefill(graphdef), chunk, (1,)
     active = jax.ShapeDtypeStruct((lanes,), jnp.bool_)
-    args = (weights, state, _ints(lanes, row), _ints(lanes), active, sampling)
-    jobs["decode"] = make_decode(graphdef), args, (1,)
+    round_ = (weights, state, _ints(lanes, row), _ints(lanes), active, sampling)
+    jobs["decode"] = make_decode(graphdef), round_, (1,)
+    vocab = jax.ShapeDtypeStruct((model.vocab_size,), jnp.bool_)
+    jobs["prompt marks"] = mark_prompt, (state, _ints(), vocab), (0,)
     jobs["state capture"] = capture_delta, (state, _ints()), ()
     jobs["state restore"] = restore_delta, (state, _ints(), delta), (0,)
     for size in SEGMENT_PAGES:
@@ -210,6 +265,7 @@ def compile_programs(
     return Programs(
         prefill={bucket: built[f"prefill of {bucket} tokens"] for bucket in buckets},
         decode=built["decode"],
+        mark_prompt=built["prompt marks"],
         capture_delta=built["state capture"],
         restore_delta=built["state restore"],
         capture_pages={size: built[f"capture of {size} pages"] for size in SEGMENT_PAGES},

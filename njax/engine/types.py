@@ -14,6 +14,10 @@ ReusePath = Literal["seed_prefix", "full_reset"]
 """Where a prompt's state came from. Further names arrive with further sources."""
 
 
+MAX_LOGPROBS = 20
+MAX_BIASES = 300
+
+
 @dataclasses.dataclass(frozen=True)
 class SamplingParams:
     """How the next token is chosen. Temperature 0 is greedy: lowest id among the best.
@@ -24,6 +28,14 @@ class SamplingParams:
       top_p: keep the shortest head of the distribution with at least this mass, in (0, 1].
       min_p: drop tokens below min_p times the likeliest, in [0, 1].
       seed: equal seeds give equal tokens in any batch; None draws a fresh one.
+      repetition_penalty: above 1 makes tokens of prompt and answer less likely, below 1 more.
+      presence_penalty, frequency_penalty: taken from the logit of a token that the answer holds,
+        once and for each time, in [-2, 2].
+      logit_bias: (token id, what to add to its logit), ids distinct.
+      logprobs: report the log probability of each token and of this many alternatives; None: of
+        nothing.
+
+    Penalties and biases hold for greedy choices too.
     """
 
     temperature: float = 1.0
@@ -31,17 +43,44 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         _check_real("temperature", self.temperature, 0.0, 100.0)
         _check_real("top_p", self.top_p, 0.0, 1.0, low_open=True)
         _check_real("min_p", self.min_p, 0.0, 1.0)
+        _check_real("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        _check_real("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_real("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        self._check_bias()
+        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
+            raise InvalidRequest(
+                f"logprobs is {self.logprobs}; it must be between 0 and {MAX_LOGPROBS}",
+                param="logprobs",
+            )
         if self.top_k < 0:
             raise InvalidRequest(f"top_k is {self.top_k}; it must be 0 or more", param="top_k")
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InvalidRequest(
                 f"seed is {self.seed}; it must be between 0 and 2**64 - 1", param="seed"
             )
+
+    def _check_bias(self) -> None:
+        if len(self.logit_bias) > MAX_BIASES:
+            raise InvalidRequest(
+                f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_BIASES} are taken",
+                param="logit_bias",
+            )
+        if len({token for token, _ in self.logit_bias}) != len(self.logit_bias):
+            raise InvalidRequest("logit_bias names a token twice", param="logit_bias")
+        for token, bias in self.logit_bias:
+            if token < 0:
+                raise InvalidRequest(f"logit_bias names token {token}", param="logit_bias")
+            _check_real("logit_bias", bias, -100.0, 100.0)
 
 
 def _check_real(name: str, value: float, low: float, high: float, low_open: bool = False) -> None:
@@ -113,11 +152,24 @@ class Started:
 
 
 @dataclasses.dataclass(frozen=True)
+class TokenLogprobs:
+    """Natural log probability of a token, and of the likeliest ones as (id, log probability)."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Delta:
-    """New tokens and the text that they complete. Text may lag behind tokens, never lead."""
+    """New tokens and the text that they complete. Text may lag behind tokens, never lead.
+
+    `logprobs` has one entry for each token if the request asked, else none.
+    """
 
     token_ids: tuple[int, ...]
     text: str
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,9 +62,9 @@ def model(
         start = time.perf_counter()
         for _ in range(steps):
             where = np.full(lanes, position, np.int32)
-            state, token, _ = decode(params, state, table, where, active, greedy)
+            state, output = decode(params, state, table, where, active, greedy)
             position += 1
-        token.block_until_ready()
+        output.token.block_until_ready()
         return 1e3 * (time.perf_counter() - start) / steps
 
     run_decode()
@@ -95,12 +95,12 @@ def model(
                 part = np.zeros(chunk, np.int32)
                 length = min(chunk, prompt - first)
                 part[:length] = tokens[first : first + length]
-                state, token, finite = prefill(
+                state, output = prefill(
                     params, state, part, np.int32(0), table[0], np.int32(first),
                     np.int32(length), np.bool_(first + chunk >= prompt), greedy,
                 )  # fmt: skip
-            token.block_until_ready()
-            assert bool(finite[0]), "the random model overflowed"
+            output.token.block_until_ready()
+            assert bool(output.finite[0]), "the random model overflowed"
             return time.perf_counter() - start
 
         run_prefill()
