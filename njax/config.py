@@ -242,6 +242,12 @@ class EngineConfig:
                 f"kv_capacity ({self.kv_capacity}) is below max_context ({self.max_context}): "
                 "one request of full length would not fit"
             )
+        most = self.max_concurrency * self.max_context
+        if self.kv_capacity is not None and self.kv_capacity > most + BLOCK:
+            raise StartupError(
+                f"kv_capacity ({self.kv_capacity}) is more than max_concurrency * max_context "
+                f"({most}): the rest could never be used"
+            )
 
     @property
     def pages_per_lane(self) -> int:

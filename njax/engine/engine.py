@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from njax.checkpoint import Checkpoint
@@ -22,7 +23,7 @@ from njax.engine.output import OutputPipeline
 from njax.engine.pages import PagePool
 from njax.engine.scheduler import Scheduler
 from njax.engine.sequence import Sequence as EngineSequence
-from njax.engine.steps import Progress
+from njax.engine.steps import Progress, init_engine_state
 from njax.engine.types import (
     Event,
     EventSink,
@@ -41,6 +42,7 @@ from njax.errors import (
 from njax.models.params import bind, place
 from njax.prefix.identity import root_digest
 from njax.prefix.seeds import SeedStore
+from njax.state import tree_bytes
 from njax.text.chat_template import ChatTemplate
 from njax.text.prompt import Prompt, PromptRenderer
 from njax.text.tokenizer import Tokenizer
@@ -92,9 +94,14 @@ class Engine:
         self._executor: Executor | None = None
         self._device: Device | None = None
         self._compiles_at_ready = 0
-        self._check_budget()
+        self._check_config()
 
-    def _check_budget(self) -> None:
+    def _check_config(self) -> None:
+        if self.config.max_context > self.model_config.max_position:
+            log.warning(
+                "max_context is %d, but the model was made for %d positions: beyond them its "
+                "answers may degrade", self.config.max_context, self.model_config.max_position,
+            )  # fmt: skip
         needed = smallest_snapshot_bytes(self.model_config, self.config, self._dtype)
         if 0 < self.config.prefix_cache_bytes < needed:
             raise StartupError(
@@ -104,24 +111,44 @@ class Engine:
             )
 
     def start(self) -> None:
-        """Moves the weights to the device, compiles every program, starts the thread."""
+        """Moves the weights to the device, compiles every program, starts the thread.
+
+        Raises:
+          StartupError: the device has too little memory for weights and state.
+        """
         if self._executor is not None:
             raise RuntimeError("the engine has been started already")
         assert self._checkpoint is not None
         counter = compile_counter()
         began = time.monotonic()
-        weights = place(self._checkpoint.params)
-        graphdef, params = bind(self.model_config, self._dtype, weights)
-        self._checkpoint = None  # the device holds the weights now; let the host's copy go
-        self._device = Device(
-            graphdef, params, self.model_config, self.config, self._dtype, self._progress
-        )
+        try:
+            weights = place(self._checkpoint.params)
+            graphdef, params = bind(self.model_config, self._dtype, weights)
+            self._checkpoint = None  # the device holds the weights now; let the host's copy go
+            self._device = Device(
+                graphdef, params, self.model_config, self.config, self._dtype, self._progress
+            )
+        except (MemoryError, jax.errors.JaxRuntimeError) as error:
+            if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+                raise StartupError(self._too_large()) from error
+            raise
         self._executor = Executor(
             self._device, self._scheduler, self._store, self.config, self._on_fatal or _ignore
         )
         self._compiles_at_ready = counter.count
         self._executor.start()
         log.info("engine ready after %.1f s", time.monotonic() - began)
+
+    def _too_large(self) -> str:
+        state = jax.eval_shape(
+            lambda: init_engine_state(self.model_config, self.config, self._dtype)
+        )
+        return (
+            f"the device has too little memory: {self.config.max_concurrency} lanes of "
+            f"{self.config.max_context} tokens need {tree_bytes(state) / 2**30:.1f} GiB of state "
+            f"({tree_bytes(state.model.kv) / 2**30:.1f} GiB of it the KV pool) besides the "
+            "weights; lower --max-context, --max-concurrency or --kv-capacity"
+        )
 
     # --- requests ------------------------------------------------------------------------------
 

@@ -12,26 +12,27 @@ class PagePool:
 
     def __init__(self, pages: int):
         self.pages = pages
-        self._free = list(range(pages, 0, -1))
+        self._returned: list[int] = []
+        self._fresh = 1  # pages from here on have never been lent
 
     @property
     def free(self) -> int:
-        return len(self._free)
+        return len(self._returned) + self.pages + 1 - self._fresh
 
     @property
     def used(self) -> int:
-        return self.pages - len(self._free)
+        return self.pages - self.free
 
     def take(self, count: int) -> list[int] | None:
         """`count` pages, or None (and nothing taken) if there are not so many."""
-        if count > len(self._free):
+        if count > self.free:
             return None
-        if count == 0:
-            return []
-        taken = self._free[-count:]
-        del self._free[-count:]
+        taken = [self._returned.pop() for _ in range(min(count, len(self._returned)))]
+        more = count - len(taken)
+        taken += range(self._fresh, self._fresh + more)
+        self._fresh += more
         return taken
 
     def give_back(self, pages: list[int]) -> None:
         """Returns pages that `take` handed out."""
-        self._free.extend(pages)
+        self._returned.extend(pages)

@@ -11,7 +11,13 @@ from njax.config import EngineConfig
 from njax.demo import load_demo
 from njax.engine.engine import Engine
 from njax.engine.types import Delta, Failed, Finished, GenerationRequest, SamplingParams, Started
-from njax.errors import ContextLengthExceeded, InvalidRequest, Overloaded, Unavailable
+from njax.errors import (
+    ContextLengthExceeded,
+    InvalidRequest,
+    Overloaded,
+    StartupError,
+    Unavailable,
+)
 from tests.engine.conftest import GREEDY, Collector, ask, ask_together, random_prompt
 
 
@@ -157,6 +163,22 @@ def test_overload_and_queue_timeout():
         handle.cancel()
         running.answer()
         assert len(ask(engine, (1, 2), max_tokens=3).tokens) == 3
+
+
+def test_state_that_does_not_fit_is_a_startup_error():
+    config = EngineConfig(max_context=32768, max_concurrency=20_000, prefill_chunk=64)
+    with pytest.raises(StartupError, match=r"too little memory: 20000 lanes of 32768 tokens"):
+        Engine(load_demo(), config).start()
+
+
+def test_a_context_beyond_the_models_positions_is_remarked_on(caplog):
+    Engine(load_demo(), EngineConfig(max_context=40_000))
+    assert "max_context is 40000, but the model was made for 32768 positions" in caplog.text
+
+
+def test_capacity_that_nobody_could_use_is_refused():
+    with pytest.raises(StartupError, match="could never be used"):
+        EngineConfig(max_context=1024, max_concurrency=2, kv_capacity=4096)
 
 
 def test_two_hundred_random_requests_compile_nothing(make_engine):
