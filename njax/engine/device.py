@@ -6,6 +6,7 @@ device arrays that the caller reads when it wants to wait for them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ from njax.engine.steps import (
 )
 from njax.engine.types import SamplingParams
 from njax.prefix.planner import Chunk
-from njax.prefix.seeds import MINIMUM_FRONTIER
+from njax.prefix.seeds import MINIMUM_FRONTIER, Segment
 from njax.state import Snapshot, tree_bytes
 
 
@@ -99,11 +100,17 @@ class Device:
         )
         return output
 
-    def capture(self, lane: int, pages: list[int], length: int) -> Snapshot:
-        """A copy of a lane's state, which must have absorbed exactly `length` tokens."""
-        segments = []
-        start = 0
-        for size in segment_sizes(length // BLOCK):
+    def capture(
+        self, lane: int, pages: list[int], length: int, shared: Sequence[Segment] = ()
+    ) -> Snapshot:
+        """A copy of a lane's state, which must have absorbed exactly `length` tokens.
+
+        Args:
+          shared: leading page runs that are known to hold the same and need no copy.
+        """
+        segments = list(shared)
+        start = sum(segment[0].k.shape[0] for segment in shared)
+        for size in segment_sizes(length // BLOCK)[len(segments) :]:
             ids = np.asarray(pages[start : start + size], np.int32)
             segments.append(self._programs.capture_pages[size](self._state, ids))
             start += size

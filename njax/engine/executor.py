@@ -17,13 +17,14 @@ from collections.abc import Callable
 import numpy as np
 
 from njax.config import BLOCK, EngineConfig
+from njax.engine.buckets import segment_sizes
 from njax.engine.device import Device
 from njax.engine.scheduler import DecodeUnit, PrefillUnit, Scheduler
 from njax.engine.sequence import Sequence
 from njax.engine.steps import StepOutput
 from njax.engine.types import Started, TokenLogprobs
 from njax.errors import Overloaded, QueueTimeout, RequestError, Unavailable
-from njax.prefix.planner import make_plan
+from njax.prefix.planner import Plan, make_plan
 from njax.prefix.seeds import SeedStore
 
 log = logging.getLogger("njax.engine")
@@ -221,12 +222,18 @@ class Executor:
             sequence.lane, sequence.request.token_ids, chunk, is_last=not sequence.prefill_left
         )
         if chunk.capture:
-            snapshot = self._device.capture(sequence.lane, sequence.pages, chunk.end)
-            digest = plan.digests[snapshot.length // BLOCK - 1]
-            self._store.put(digest, sequence.request.token_ids[: chunk.end], snapshot)
+            self._capture(sequence, plan, chunk.end)
         rows = () if sequence.prefill_left else ((sequence, 0),)
         self._in_flight.append(_InFlight(rows, output))
         self._scheduler.prefill_dispatched(sequence)
+
+    def _capture(self, sequence: Sequence, plan: Plan, end: int) -> None:
+        """Keeps the state after the first `end` tokens of the prompt, which is the lane's now."""
+        digests = plan.digests[: end // BLOCK]
+        tokens = sequence.request.token_ids[:end]
+        shared = self._store.shared_segments(digests, tokens, segment_sizes(len(digests)))
+        snapshot = self._device.capture(sequence.lane, sequence.pages, end, shared)
+        self._store.put(digests, tokens, snapshot)
 
     def _begin(self, sequence: Sequence) -> None:
         """Plans a sequence when its prefill starts, as what ran before may have left a seed."""

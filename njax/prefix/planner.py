@@ -57,7 +57,8 @@ def make_plan(
     Chunk boundaries sit at absolute multiples of `BLOCK` (only the last chunk ends where the
     prompt does), so the state at a boundary does not depend on how the prompt was cut. A frontier
     inside a block is rounded down to it; the few tokens after are prefilled again by whoever uses
-    the seed.
+    the seed. A frontier less than `MINIMUM_FRONTIER` past the one before, or past the restored
+    seed, is left out: its snapshot would cost more than it saves.
 
     Args:
       root: digest of model, profile and tenant (`identity.root_digest`).
@@ -70,10 +71,12 @@ def make_plan(
     seed = store.longest(digests, token_ids) if reuse and digests else None
     base = len(seed.token_ids) if seed else 0
     captures = set()
-    if capture and store.enabled:
-        for frontier in frontiers:
-            end = min(frontier, len(token_ids)) // BLOCK * BLOCK
-            if end >= MINIMUM_FRONTIER and end > base and digests[end // BLOCK - 1] not in store:
+    last = base
+    for frontier in sorted(frontiers) if capture and store.enabled else ():
+        end = min(frontier, len(token_ids)) // BLOCK * BLOCK
+        if end >= last + MINIMUM_FRONTIER:
+            last = end
+            if digests[end // BLOCK - 1] not in store:
                 captures.add(end)
     chunks = []
     start = base

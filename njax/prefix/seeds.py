@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from njax.config import BLOCK
-from njax.state import Snapshot, tree_bytes
+from njax.state import KVPages, Snapshot, tree_bytes
 
 log = logging.getLogger("njax.prefix")
 
@@ -20,14 +20,24 @@ MINIMUM_FRONTIER = 256
 """Shortest prefix worth a snapshot: below it the fixed delta image costs more than it saves."""
 
 
+Segment = tuple[KVPages, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Seed:
-    """One entry: the snapshot after `token_ids`, under the chain digest of its last block."""
+    """One entry: the snapshot after `token_ids`.
 
-    digest: bytes
+    Attributes:
+      digests: chain digests of the blocks of `token_ids`; the last one is the entry's key.
+    """
+
+    digests: tuple[bytes, ...]
     token_ids: tuple[int, ...]
     snapshot: Snapshot
-    nbytes: int
+
+    @property
+    def key(self) -> bytes:
+        return self.digests[-1]
 
 
 @dataclasses.dataclass
@@ -42,8 +52,20 @@ class SeedCounters:
     saved_tokens: int = 0
 
 
+@dataclasses.dataclass
+class _Held:
+    """A page run, the tokens up to its end, and how many entries hold it."""
+
+    segment: Segment
+    token_ids: tuple[int, ...]
+    holders: int = 0
+
+
 class SeedStore:
     """Snapshots keyed by the chain digest of their last block. Used by one thread.
+
+    Entries with a common head share its pages, so that a second frontier of the same conversation
+    costs one delta image and its own new pages.
 
     Args:
       budget: most bytes that the entries may hold together; 0 turns the store off.
@@ -53,6 +75,7 @@ class SeedStore:
         self.budget = budget
         self.counters = SeedCounters()
         self._entries: OrderedDict[bytes, Seed] = OrderedDict()
+        self._segments: dict[tuple[bytes, int], _Held] = {}
         self._bytes = 0
 
     @property
@@ -87,22 +110,46 @@ class SeedStore:
         """A request started from this entry: it becomes the last to be evicted."""
         self.counters.hits += 1
         self.counters.saved_tokens += len(seed.token_ids)
-        if seed.digest in self._entries:
-            self._entries.move_to_end(seed.digest)
+        if seed.key in self._entries:
+            self._entries.move_to_end(seed.key)
 
     def record_miss(self) -> None:
         """A request looked for an entry and found none."""
         self.counters.misses += 1
 
-    def put(self, digest: bytes, token_ids: tuple[int, ...], snapshot: Snapshot) -> bool:
+    def shared_segments(
+        self, digests: Sequence[bytes], token_ids: Sequence[int], sizes: Sequence[int]
+    ) -> list[Segment]:
+        """The leading page runs that a snapshot of this prefix can share with entries here.
+
+        Args:
+          digests, token_ids: the prefix of the snapshot to come.
+          sizes: pages of each of its runs, in order.
+
+        Returns: runs for the first so many of `sizes`; immutable, so sharing changes no bit.
+        """
+        shared = []
+        end = 0
+        for size in sizes:
+            end += size
+            found = self._segments.get((digests[end - 1], size))
+            if found is None or tuple(token_ids[: end * BLOCK]) != found.token_ids:
+                break
+            shared.append(found.segment)
+        return shared
+
+    def put(self, digests: Sequence[bytes], token_ids: tuple[int, ...], snapshot: Snapshot) -> bool:
         """Adds an entry, evicting the least recently used until it fits.
+
+        Page runs that came from `shared_segments` are counted once, however many entries hold them.
 
         Returns:
           False if it is larger than the whole budget or already there; nothing changes then.
         """
-        nbytes = tree_bytes(snapshot)
-        if digest in self._entries:
+        seed = Seed(tuple(digests), token_ids, snapshot)
+        if seed.key in self._entries:
             return False
+        nbytes = tree_bytes(snapshot)
         if nbytes > self.budget:
             self.counters.rejected_too_large += 1
             log.warning(
@@ -110,24 +157,52 @@ class SeedStore:
                 len(token_ids), nbytes, self.budget,
             )  # fmt: skip
             return False
-        while self._bytes + nbytes > self.budget:
-            _, oldest = self._entries.popitem(last=False)
-            self._bytes -= oldest.nbytes
-            self.counters.evictions += 1
-            log.info(
-                "prefix seed evicted frontier=%d bytes=%d reason=budget",
-                len(oldest.token_ids), oldest.nbytes,
-            )  # fmt: skip
-        self._entries[digest] = Seed(digest, token_ids, snapshot, nbytes)
-        self._bytes += nbytes
+        # An eviction can leave this entry as the only holder of a run: the sum is taken anew.
+        while self._bytes + (added := self._new_bytes(seed)) > self.budget:
+            self._evict()
+        self._entries[seed.key] = seed
+        self._bytes += added
+        for key, held in self._runs(seed):
+            self._segments.setdefault(key, held).holders += 1
         self.counters.captures += 1
         log.info(
-            "prefix seed captured frontier=%d bytes=%d entries=%d",
-            len(token_ids), nbytes, len(self._entries),
+            "prefix seed captured frontier=%d bytes=%d shared_bytes=%d entries=%d",
+            len(token_ids), added, nbytes - added, len(self._entries),
         )  # fmt: skip
         return True
+
+    def _evict(self) -> None:
+        _, oldest = self._entries.popitem(last=False)
+        before = self._bytes
+        self._bytes -= tree_bytes(oldest.snapshot.delta)
+        for key, _ in self._runs(oldest):
+            held = self._segments[key]
+            held.holders -= 1
+            if held.holders == 0:
+                del self._segments[key]
+                self._bytes -= tree_bytes(held.segment)
+        self.counters.evictions += 1
+        log.info(
+            "prefix seed evicted frontier=%d bytes=%d reason=budget",
+            len(oldest.token_ids), before - self._bytes,
+        )  # fmt: skip
+
+    def _new_bytes(self, seed: Seed) -> int:
+        """Bytes that an entry would add to what is here."""
+        fresh = [held.segment for key, held in self._runs(seed) if key not in self._segments]
+        return tree_bytes(seed.snapshot.delta) + tree_bytes(fresh)
+
+    @staticmethod
+    def _runs(seed: Seed) -> Iterator[tuple[tuple[bytes, int], _Held]]:
+        """Each page run of an entry with its name: the chain digest at its end, and its size."""
+        end = 0
+        for segment in seed.snapshot.segments:
+            size = segment[0].k.shape[0]
+            end += size
+            yield (seed.digests[end - 1], size), _Held(segment, seed.token_ids[: end * BLOCK])
 
     def clear(self) -> None:
         """Drops every entry."""
         self._entries.clear()
+        self._segments.clear()
         self._bytes = 0

@@ -37,11 +37,14 @@ class Prompt:
       text: what the template made.
       token_ids: its tokens.
       frontiers: token counts, ascending, at which a snapshot can serve other conversations.
+      live_turn: token count where the opening of the answer begins, at the last special token: what
+        stands before is what the next request of this conversation sends again. 0 if unknown.
     """
 
     text: str
     token_ids: tuple[int, ...]
     frontiers: tuple[int, ...]
+    live_turn: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,14 +111,20 @@ class PromptRenderer:
             # The template depends on more than its inputs, e.g. on the date: look again.
             head = self._head(normal, tools, options, fresh=True)
         if head is None or not text.startswith(head.text):
-            return Prompt(text, tuple(self._tokenizer.encode(text)), ())
+            return self._prompt(text, tuple(self._tokenizer.encode(text)), 0)
         count = len(head.token_ids)
         if any(text.startswith(joint, len(head.text)) for joint in head.joints):
             rest = self._tokenizer.encode(text[len(head.text) :])
-            return Prompt(text, (*head.token_ids, *rest), (count,))
+            return self._prompt(text, (*head.token_ids, *rest), count)
         ids = tuple(self._tokenizer.encode(text))
         proven = ids[:count] == head.token_ids and count < len(ids)
-        return Prompt(text, ids, (count,) if proven else ())
+        return self._prompt(text, ids, count if proven else 0)
+
+    def _prompt(self, text: str, ids: tuple[int, ...], head: int) -> Prompt:
+        """With its frontiers; `head` is the token count of the proven head, 0 without one."""
+        special = self._tokenizer.special_ids
+        live = next((at for at in range(len(ids) - 1, 0, -1) if ids[at] in special), 0)
+        return Prompt(text, ids, (head,) if head else (), live)
 
     def _head(
         self,

@@ -150,7 +150,7 @@ def understand(body: bytes, engine: Engine, settings: Settings) -> ChatCall:
             sampling=sampling,
             stop=stop,
             ignore_eos=bool(request.ignore_eos),
-            frontiers=prompt.frontiers,
+            frontiers=(*prompt.frontiers, prompt.live_turn),
         ),
         stream=bool(request.stream),
         include_usage=bool(usage),

@@ -149,3 +149,27 @@ def test_capture_point_inside_a_chunk_splits_it(make_engine):
     first = ask(engine, prompt, frontiers=(300,), max_tokens=8)
     again = ask(engine, prompt, frontiers=(300,), max_tokens=8)
     assert again.usage.cached_tokens == 256 and again.tokens == first.tokens
+
+
+def test_a_conversation_reuses_its_earlier_turns_and_equals_cold(make_engine):
+    """Turn after turn the prompt grows; each starts from the one before, sharing its pages."""
+    rng = np.random.default_rng()
+    engine = make_engine(**SEEDED)
+    conversation = random_prompt(rng, 700)
+    before = engine.stats()["seeds"]["bytes"]
+    cached = []
+    for _ in range(4):
+        live = len(conversation)
+        warm = ask(engine, (*conversation, 5, 6), max_tokens=8, frontiers=(300, live))
+        cold = ask(engine, (*conversation, 5, 6), max_tokens=8, reuse_prefix=False,
+                   capture_prefix=False)  # fmt: skip
+        assert warm.tokens == cold.tokens
+        cached.append(warm.usage.cached_tokens)
+        conversation = (*conversation, 5, 6, *warm.tokens, *random_prompt(rng, 280))
+    # Each turn adds 290 tokens, so every live turn is worth a snapshot: 640, 960, 1280, ...
+    assert cached == [0, 640, 960, 1280]
+    page = engine._device.capture(0, [1], 64).segments[0]
+    spent = engine.stats()["seeds"]["bytes"] - before
+    image = tree_bytes(engine._device.capture(0, [1], 64).delta)
+    copied = 5 * image + sum(n // 64 for n in (256, 640, 960, 1280, 1536)) * tree_bytes(page)
+    assert spent < copied, "entries of one conversation share pages"

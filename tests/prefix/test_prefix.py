@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
+import jax
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from njax.config import BLOCK
+from njax.engine.buckets import segment_sizes
 from njax.prefix.identity import block_digests, root_digest
 from njax.prefix.planner import make_plan
 from njax.prefix.seeds import SeedStore
-from njax.state import DeltaState, Snapshot, tree_bytes
+from njax.state import DeltaState, KVPages, Snapshot, tree_bytes
 
 ROOT = root_digest(fingerprint="weights", profile="bf16", tenant="")
 
 
-def snapshot(length: int, nbytes: int = 1024) -> Snapshot:
-    half = jnp.zeros(nbytes // 8, jnp.float32)
-    return Snapshot(length, (DeltaState(conv=half, recurrent=half),), ())
+def pages(count: int) -> tuple[KVPages, ...]:
+    """One layer's run of pages of 8 bytes each."""
+    return (KVPages(k=np.zeros((count, 1), np.float32), v=np.zeros((count, 1), np.float32)),)
+
+
+def snapshot(length: int, nbytes: int = 1024, shared: list | None = None) -> Snapshot:
+    conv, recurrent = np.zeros((2, nbytes // 8), np.float32)
+    runs = list(shared or [])
+    runs += [pages(size) for size in segment_sizes(length // BLOCK)[len(runs) :]]
+    return Snapshot(length, (DeltaState(conv=conv, recurrent=recurrent),), tuple(runs))
 
 
 def prompt(length: int, first: int = 0) -> tuple[int, ...]:
@@ -28,7 +37,7 @@ def prompt(length: int, first: int = 0) -> tuple[int, ...]:
 def store_with(*heads: tuple[int, ...], budget: int = 1 << 20) -> SeedStore:
     store = SeedStore(budget)
     for head in heads:
-        store.put(block_digests(ROOT, head)[-1], head, snapshot(len(head)))
+        store.put(block_digests(ROOT, head), head, snapshot(len(head)))
     return store
 
 
@@ -82,7 +91,7 @@ def test_one_different_token_shares_nothing_after_it():
 
 def test_a_colliding_digest_is_not_a_hit():
     store = SeedStore(1 << 20)
-    store.put(block_digests(ROOT, prompt(256))[-1], prompt(256, first=7), snapshot(256))
+    store.put(block_digests(ROOT, prompt(256)), prompt(256, first=7), snapshot(256))
     assert plan(store, prompt(300)).base == 0
 
 
@@ -115,9 +124,14 @@ def test_chunks_tile_the_prompt_and_end_at_every_frontier(length, frontiers, blo
         assert 0 < chunk.length <= blocks * BLOCK
         position = chunk.end
     assert position == length
+    captured = [chunk.end for chunk in result.chunks if chunk.capture]
     wanted = {min(f, length) // BLOCK * BLOCK for f in frontiers}
-    expected = {f for f in wanted if f >= 256 and f > result.base and f != seeded * BLOCK}
-    assert {chunk.end for chunk in result.chunks if chunk.capture} == expected
+    assert set(captured) <= wanted
+    known = sorted({result.base, *captured})
+    for frontier in wanted - set(captured):
+        # Left out only because it lies too close behind something that is kept, or is kept already.
+        before = max((k for k in known if k <= frontier), default=None)
+        assert before is None or frontier - before < 256 or frontier == seeded * BLOCK
 
 
 def test_store_off_neither_looks_nor_captures():
@@ -130,10 +144,10 @@ def test_least_recently_used_leaves_first():
     store = SeedStore(3 * size)
     heads = [prompt(256, first=n) for n in range(4)]
     for head in heads[:3]:
-        assert store.put(block_digests(ROOT, head)[-1], head, snapshot(256))
+        assert store.put(block_digests(ROOT, head), head, snapshot(256))
     first = store.longest(block_digests(ROOT, heads[0]), (*heads[0], 1))
     store.record_hit(first)
-    assert store.put(block_digests(ROOT, heads[3])[-1], heads[3], snapshot(256))
+    assert store.put(block_digests(ROOT, heads[3]), heads[3], snapshot(256))
     present = [block_digests(ROOT, head)[-1] in store for head in heads]
     assert present == [True, False, True, True]
     assert store.nbytes == 3 * size and store.counters.evictions == 1
@@ -142,11 +156,60 @@ def test_least_recently_used_leaves_first():
 def test_entry_larger_than_the_budget_changes_nothing():
     store = store_with(prompt(256), budget=2048)
     head = prompt(320)
-    assert not store.put(block_digests(ROOT, head)[-1], head, snapshot(320, nbytes=4096))
+    assert not store.put(block_digests(ROOT, head), head, snapshot(320, nbytes=4096))
     assert len(store) == 1 and store.counters.rejected_too_large == 1
 
 
 def test_second_capture_of_a_prefix_is_refused():
     store = store_with(prompt(256))
-    assert not store.put(block_digests(ROOT, prompt(256))[-1], prompt(256), snapshot(256))
+    assert not store.put(block_digests(ROOT, prompt(256)), prompt(256), snapshot(256))
     assert store.counters.captures == 1
+
+
+def test_frontiers_too_close_together_are_one():
+    chunks = plan(SeedStore(1 << 20), prompt(2000), 1500, 1000, 700, 500).chunks
+    assert [chunk.end for chunk in chunks if chunk.capture] == [448, 960, 1472]
+
+
+def put(store: SeedStore, head: tuple[int, ...]) -> bool:
+    """As the executor does: share what can be shared, copy the rest."""
+    digests = block_digests(ROOT, head)
+    shared = store.shared_segments(digests, head, segment_sizes(len(digests)))
+    return store.put(digests, head, snapshot(len(head), shared=shared))
+
+
+def test_a_longer_entry_shares_the_pages_of_a_shorter_one():
+    store = SeedStore(1 << 20)
+    assert put(store, prompt(64 * 37))
+    alone = store.nbytes
+    assert put(store, prompt(64 * 60))
+    # 37 pages are runs of 16, 16, 4 and 1; 60 are 16, 16, 16, 4, 4 and 4: two runs are shared.
+    assert store.nbytes - alone == 1024 + 8 * (60 - 32)
+    short, long = store._entries.values()
+    assert long.snapshot.segments[1] is short.snapshot.segments[1]
+
+
+def test_other_tokens_share_nothing():
+    store = SeedStore(1 << 20)
+    put(store, prompt(64 * 20))
+    other = prompt(64 * 20, first=1)
+    digests = block_digests(ROOT, other)
+    assert store.shared_segments(digests, other, segment_sizes(20)) == []
+
+
+@given(st.data())
+def test_bytes_are_those_of_the_distinct_arrays(data):
+    """Whatever comes and goes, the count equals the bytes really held, within the budget."""
+    store = SeedStore(data.draw(st.integers(1500, 12_000)))
+    for _ in range(12):
+        head = prompt(64 * data.draw(st.integers(4, 60)), first=data.draw(st.integers(0, 1)))
+        put(store, head)
+        arrays = {
+            id(leaf): leaf.nbytes
+            for seed in store._entries.values()
+            for leaf in jax.tree.leaves(seed.snapshot)
+        }
+        assert store.nbytes == sum(arrays.values()) <= store.budget
+        assert set(store._segments) == {
+            key for seed in store._entries.values() for key, _ in store._runs(seed)
+        }
