@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,6 +74,9 @@ def chat(
 def _lines() -> Iterator[str]:
     """What the user types, line by line; a prompt is shown on a terminal only."""
     interactive = sys.stdin.isatty()
+    if interactive:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  # editing and history for `input`
     while True:
         try:
             if interactive:

@@ -19,10 +19,16 @@ def say(line: str) -> None:
 @contextlib.contextmanager
 def stage(what: str) -> Iterator[None]:
     """Says what begins, and how long it took."""
-    if not sys.stderr.isatty():
-        say(f"{what} ...")
     began = time.monotonic()
-    yield
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        with Console(stderr=True).status(Text(what)):
+            yield
+    else:
+        say(f"{what} ...")
+        yield
     say(f"{what}: {time.monotonic() - began:.1f} s")
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from typing import Annotated
 
 import typer
@@ -84,7 +82,7 @@ def serve(
     with stage(f"loading {model_name(model)}"):
         from njax.engine.engine import Engine
         from server.app import create_app
-        from server.run import Fatal, run
+        from server.run import Fatal, exit_now, run
         from server.settings import Settings
 
         use_compile_cache()
@@ -113,11 +111,7 @@ def serve(
         fatal,
         lambda: print(f"serving {settings.model_id} on {url}", flush=True),
     )
-    if code:
-        # A failed engine's thread may hang in the device; nothing of it must delay the end.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    exit_now(code)
 
 
 def _capacity(text: str) -> int | None:

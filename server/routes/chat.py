@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 from litestar import Request, Response, post
 from litestar.types import ASGIApp
 
-from njax.engine.engine import Engine
 from njax.engine.types import Failed
 from server.body import read_body
 from server.bridge import Generation
+from server.dependencies import TheEngine, TheSettings, TheThreads
 from server.errors import ClientDisconnected
 from server.protocols.openai_chat import ChatCall, understand
 from server.protocols.openai_chat_answer import ChatAnswer, ChatStream
@@ -21,7 +20,7 @@ from server.sse import EventStream, watch_for_hang_up
 
 @post("/v1/chat/completions")
 async def chat_completions(
-    request: Request, engine: Engine, settings: Settings, threads: ThreadPoolExecutor
+    request: Request, engine: TheEngine, settings: TheSettings, threads: TheThreads
 ) -> ASGIApp:
     body = await read_body(request, settings.max_request_bytes)
     loop = asyncio.get_running_loop()

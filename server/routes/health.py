@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from litestar import Response, get
 
-from njax.engine.engine import Engine
+from server.dependencies import TheEngine
 
 
 @get("/health")
-async def health(engine: Engine) -> Response[dict[str, str]]:
+async def health(engine: TheEngine) -> Response[dict[str, str]]:
     if engine.failed is not None:
         return Response({"status": "failed", "reason": engine.failed}, status_code=503)
     return Response({"status": "ok"})

@@ -6,6 +6,7 @@ import msgspec
 from litestar import get
 
 from njax.engine.engine import Engine
+from server.dependencies import TheEngine, TheSettings
 from server.errors import ModelNotFound
 from server.settings import Settings
 
@@ -32,12 +33,12 @@ def _card(engine: Engine, settings: Settings) -> ModelCard:
 
 
 @get("/v1/models")
-async def list_models(engine: Engine, settings: Settings) -> ModelList:
+async def list_models(engine: TheEngine, settings: TheSettings) -> ModelList:
     return ModelList([_card(engine, settings)])
 
 
 @get("/v1/models/{model_id:path}")
-async def get_model(model_id: str, engine: Engine, settings: Settings) -> ModelCard:
+async def get_model(model_id: str, engine: TheEngine, settings: TheSettings) -> ModelCard:
     # A path parameter, as ids such as "Qwen/Qwen3.6-27B" hold slashes.
     name = str(model_id).removeprefix("/")
     if name != settings.model_id:

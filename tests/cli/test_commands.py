@@ -82,3 +82,11 @@ def test_chat_from_a_pipe(njax):
     assert "/nonsense" in result.stderr and "empty again" in result.stderr
     assert "error: the prompt has" in result.stderr
     assert ">" not in result.stdout
+
+
+def test_bench_sse(njax, tmp_path):
+    """A small run; a server that is not installed is named and left out."""
+    args = ("--clients", 3, "--tokens", 20, "--repeats", 1, "--json", tmp_path / "figures")
+    assert "uvicorn" in njax("bench", "sse", *args).stdout
+    data = json.loads((tmp_path / "figures").read_text())
+    assert data["samples"]["uvicorn"]["events_per_s"][0] > 0

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from tests.server.conftest import OPTIONS, chat, environment, python, serving, works
+from tests.server.conftest import LANES, OPTIONS, chat, environment, python, serving, works
 
 KEY = "sk-secret-0123456789"
 
@@ -96,6 +96,7 @@ def refused(server) -> None:
 
 FATAL = """
 import sys, threading
+import server.run
 from njax.engine.device import Device
 from njax.cli import main
 
@@ -107,17 +108,17 @@ def broken(self, position, active):
         raise ValueError("the device is gone")
     return decode(self, position, active)
 
+if {hang}:
+    server.run.DRAIN_S = 2
+    server.run.exit_now = lambda code: threading.Event().wait()
+
 Device.decode = broken
 sys.argv = ["njax", "serve", *sys.argv[1:]]
-{hang}
 main()
 """
 
 
-@pytest.mark.parametrize(
-    "hang", ["", "threading.Thread.join = lambda *_, **__: threading.Event().wait()"],
-    ids=["clean", "hanging"],
-)  # fmt: skip
+@pytest.mark.parametrize("hang", ["False", "True"])
 def test_a_failed_engine_ends_the_process(hang):
     """Whoever waits is told, in the stream and outside; exit code 1, also if Python hangs."""
     command = python("-c", FATAL.replace("{hang}", hang))
@@ -136,7 +137,73 @@ def test_a_failed_engine_ends_the_process(hang):
         assert "the device is gone" in log
 
 
-def test_stopping_before_anything_was_asked():
-    with serving(*OPTIONS) as server:
-        assert server.stop(signal.SIGINT, timeout=15) == 0
+SLOW = """
+import sys, threading, time
+import server.run
+from njax.cli import main
+from njax.engine.device import Device
+
+server.run.DRAIN_S, server.run._MARGIN_S = 1, 4
+decode, calls = Device.decode, []
+
+def slow(self, position, active):
+    calls.append(1)
+    time.sleep(0.05)
+    if {stuck} and len(calls) > 10:
+        threading.Event().wait()
+    return decode(self, position, active)
+
+Device.decode = slow
+sys.argv = ["njax", "serve", *sys.argv[1:]]
+main()
+"""
+
+
+def read_all(raw: socket.socket) -> bytes:
+    received = b""
+    while part := raw.recv(65536):
+        received += part
+    return received
+
+
+def test_waiting_and_a_deadline():
+    """A slow device: streams that wait are kept alive, then refused; SIGTERM does not wait long."""
+    command = python("-c", SLOW.replace("{stuck}", "False"))
+    with (
+        serving(*OPTIONS, "--pending-timeout-ms", "11000", command=command) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        long = chat(max_tokens=1500, ignore_eos=True, stream=True)
+        held = [server.connect(long) for _ in range(LANES)]
+        assert all(b"200 OK" in raw.recv(65536) for raw in held)
+        whole = pool.submit(server.post, chat())
+        waiting = server.connect(chat(stream=True))
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += waiting.recv(65536)
+        assert b"200 OK" in received and b'"role":"assistant"' in received
+        assert b": keep-alive\n\n" in received
+        assert b'"code":"request_queue_timeout"' in received and b"[DONE]" not in received
+        assert whole.result().status_code == 503
+        assert whole.result().json()["error"]["code"] == "request_queue_timeout"
+
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 10
+        for raw in held:
+            assert b'"code":"service_unavailable"' in read_all(raw).split(b"data: ")[-1]
+            raw.close()
+
+
+def test_a_stuck_device_does_not_hold_up_the_end():
+    command = python("-c", SLOW.replace("{stuck}", "True"))
+    with serving(*OPTIONS, command=command) as server:
+        held = server.connect(chat(max_tokens=100, ignore_eos=True, stream=True))
+        held.settimeout(4)
+        with pytest.raises(TimeoutError):
+            read_all(held)
+        assert server.http.get("/health").status_code == 200
+        began = time.monotonic()
+        assert server.stop(signal.SIGINT) == 0
+        assert time.monotonic() - began < 10
         assert "Traceback" not in "".join(server.stderr)
