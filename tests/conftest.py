@@ -20,9 +20,12 @@ import hypothesis
 import jax
 import pytest
 
-# Many tests compile the same small programs; the cache lives as long as the run.
-_CACHE = tempfile.TemporaryDirectory(prefix="njax-test-cache-")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name  # for the processes that tests start
+# Many tests compile the same small programs; the cache lives as long as the run. The environment
+# hands it to pytest-xdist's workers and to the processes that tests start.
+_CACHE = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory(prefix="njax-test-cache-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
 
 hypothesis.settings.register_profile("njax", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("njax")
@@ -30,13 +33,14 @@ hypothesis.settings.load_profile("njax")
 
 def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_numpy_dtype_promotion", "strict")
-    jax.config.update("jax_compilation_cache_dir", _CACHE.name)
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     jax.config.update("jax_compilation_cache_dir", None)
-    _CACHE.cleanup()
+    if _CACHE is not None:
+        _CACHE.cleanup()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
