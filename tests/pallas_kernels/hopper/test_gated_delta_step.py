@@ -13,7 +13,12 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from pallas_kernels import mosaic
 from pallas_kernels.gated_delta import hopper, hopper_step, reference
 from pallas_kernels.gated_delta.hopper_step import Config
-from tests.pallas_kernels.hopper.support import INTERPRET, fresh_interpreter, races_found
+from tests.pallas_kernels.hopper.support import (
+    INTERPRET,
+    fresh_interpreter,
+    races_found,
+    reports_a_race,
+)
 from tests.pallas_kernels.support import assert_close, assert_same_bits, normal
 
 
@@ -65,11 +70,10 @@ def test_the_detector_reports_a_missing_barrier(monkeypatch):
     q, k, v, _, beta, state, _ = inputs(0, 4, 1, 1, 32)
     gates = jnp.repeat(beta[..., None], hopper_step.GATES, axis=-1)
     with fresh_interpreter():
-        out, _ = jax.jit(
+        step = jax.jit(
             lambda *a: hopper_step.update(*a, config=Config(slots=2), sms=1, interpret=INTERPRET)
-        )(q, k, v, gates, state)
-        np.asarray(out)
-        assert races_found()
+        )
+        assert reports_a_race(lambda: step(q, k, v, gates, state))
 
 
 def test_lowers_for_cuda_with_the_state_in_place():

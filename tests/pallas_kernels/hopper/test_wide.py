@@ -17,6 +17,7 @@ from tests.pallas_kernels.hopper.support import (
     fresh_interpreter,
     races_found,
     random_nvfp4,
+    reports_a_race,
 )
 from tests.pallas_kernels.support import assert_same_bits, normal, wide
 
@@ -66,17 +67,19 @@ def test_the_detector_reports_a_slot_given_back_too_early(monkeypatch):
     monkeypatch.setattr(hopper_wide, "plgpu", broken)
     rng = np.random.default_rng(1)
     with fresh_interpreter():
-        y = hopper_wide.product(
-            normal(rng, 32, 512, dtype=jnp.bfloat16),
-            pack(random_nvfp4(rng, 128, 512)),
-            jnp.ones(1, jnp.float32),
-            out_dtype=jnp.float32,
-            config=Config(rows=32, outputs=128, stages=2),
-            sms=1,
-            interpret=INTERPRET,
+        x = normal(rng, 32, 512, dtype=jnp.bfloat16)
+        weight = pack(random_nvfp4(rng, 128, 512))
+        assert reports_a_race(
+            lambda: hopper_wide.product(
+                x,
+                weight,
+                jnp.ones(1, jnp.float32),
+                out_dtype=jnp.float32,
+                config=Config(rows=32, outputs=128, stages=2),
+                sms=1,
+                interpret=INTERPRET,
+            )
         )
-        np.asarray(y)
-        assert races_found()
 
 
 def test_the_order_of_k_is_the_same_for_every_dtype():
