@@ -39,9 +39,6 @@ def test_generate(njax, tmp_path):
     file = tmp_path / "messages.json"
     file.write_text(json.dumps(conversation))
     assert njax(*args, "--messages", file).stdout == first.stdout
-    assert njax(*args, "--messages", "-", stdin=json.dumps(conversation["messages"])).stdout == (
-        first.stdout
-    )
     stop = first.stdout[4:7]
     stopped = njax(*args, "--prompt", "-", "--stop", stop, stdin="Hello")
     assert stopped.stdout == first.stdout[: first.stdout.index(stop)] + "\n"
