@@ -218,6 +218,12 @@ class Engine:
                 f"the prompt holds token ids outside 0..{self.model_config.vocab_size - 1}",
                 param="prompt",
             )
+        for token, _ in request.sampling.logit_bias:
+            if token >= self.model_config.vocab_size:
+                raise InvalidRequest(
+                    f"logit_bias names token {token}; ids go to {self.model_config.vocab_size - 1}",
+                    param="logit_bias",
+                )
         # The last generated token is never absorbed, so a full context still yields one.
         room = self.config.max_context - length + 1
         if room < 1:

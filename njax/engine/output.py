@@ -48,9 +48,12 @@ class OutputPipeline:
         self.accepted = 0
 
     def push(self, token: int, logprobs: tuple[TokenLogprobs, ...] = ()) -> Step:
-        """Takes the next token. After a `finish` nothing more may be pushed."""
+        """Takes the next token. After a `finish` nothing more may be pushed.
+
+        The log probability of a stop token is dropped with it: neither is part of the answer.
+        """
         step = self._push(token)
-        if logprobs and step.delta is not None:
+        if logprobs and step.delta is not None and step.finish != "stop_token":
             return Step(dataclasses.replace(step.delta, logprobs=logprobs), step.finish)
         return step
 

@@ -179,20 +179,6 @@ def _check_supported(request: ChatRequest) -> None:
             param="modalities",
             code="modality_not_supported",
         )
-    neutral = {
-        "logprobs": (False,),
-        "top_logprobs": (0,),
-        "presence_penalty": (0,),
-        "frequency_penalty": (0,),
-        "repetition_penalty": (1,),
-        "logit_bias": ({},),
-    }
-    for name, values in neutral.items():
-        value = getattr(request, name)
-        if value is not None and value not in values:
-            raise UnsupportedCapability(
-                f"{name} is not supported", param=name, code=f"{name}_not_supported"
-            )
 
 
 def _check_messages(messages: list[dict[str, Any]]) -> None:
@@ -261,15 +247,34 @@ def _check_tool(tool: Mapping[str, Any], where: str) -> None:
         )
 
 
+_SAMPLING = (
+    "temperature", "top_p", "top_k", "min_p", "seed",
+    "presence_penalty", "frequency_penalty", "repetition_penalty",
+)  # fmt: skip
+
+
 def _sampling(request: ChatRequest, settings: Settings) -> SamplingParams:
     given: dict[str, Any] = {
-        name: value
-        for name in ("temperature", "top_p", "top_k", "min_p", "seed")
-        if (value := getattr(request, name)) is not None
+        name: value for name in _SAMPLING if (value := getattr(request, name)) is not None
     }
     if given.get("top_k") == -1:  # how some clients say "all"
         given["top_k"] = 0
+    if request.logit_bias:
+        given["logit_bias"] = _logit_bias(request.logit_bias)
+    if request.logprobs:
+        given["logprobs"] = request.top_logprobs or 0
+    elif request.top_logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
     return dataclasses.replace(settings.default_sampling, **given)
+
+
+def _logit_bias(given: dict[str, float]) -> tuple[tuple[int, float], ...]:
+    for token in given:
+        if not (token.isascii() and token.isdigit()) or len(token) > 9:
+            raise InvalidRequest(
+                f"logit_bias has the key {token[:40]!r}; keys are token ids", param="logit_bias"
+            )
+    return tuple((int(token), bias) for token, bias in given.items())
 
 
 def _limit(request: ChatRequest, settings: Settings) -> int:

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from njax.engine import field_names
-from njax.engine.types import Delta, Event, Failed, Finished, FinishReason, Usage
+from njax.engine.types import (
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    TokenLogprobs,
+    Usage,
+)
 from njax.errors import RequestError, Unavailable
+from njax.text.tokenizer import Tokenizer
 from server.protocols.errors import error_body
 
 _DONE = b"data: [DONE]\n\n"
@@ -35,18 +45,36 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str | None = None
 
 
+class TopLogprob(msgspec.Struct, frozen=True):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChoiceLogprobs(msgspec.Struct, frozen=True):
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
 class Choice(msgspec.Struct, frozen=True):
     index: int
     message: Message
     finish_reason: str
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
     index: int
     delta: Message
     finish_reason: str | None = None
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +108,26 @@ def usage_body(usage: Usage) -> dict[str, Any]:
     }
 
 
+def logprobs_body(tokenizer: Tokenizer, entries: Sequence[TokenLogprobs]) -> ChoiceLogprobs | None:
+    """Log probabilities of tokens with their bytes; None if none were asked for."""
+    if not entries:
+        return None
+
+    def spelled(token_id: int) -> tuple[str, list[int]]:
+        data = tokenizer.token_bytes(token_id)
+        return data.decode(errors="replace"), list(data)
+
+    content = []
+    for entry in entries:
+        top = []
+        for token_id, logprob in entry.top:
+            text, data = spelled(token_id)
+            top.append(TopLogprob(text, logprob, data))
+        text, data = spelled(entry.token_id)
+        content.append(TokenLogprob(text, entry.logprob, data, top))
+    return ChoiceLogprobs(content)
+
+
 def _finish_reason(finished: Finished) -> str:
     """
     Raises:
@@ -93,9 +141,11 @@ def _finish_reason(finished: Finished) -> str:
 class ChatAnswer:
     """The answer to one request, whole: feed it events, then ask for the body."""
 
-    def __init__(self, model: str):
+    def __init__(self, model: str, tokenizer: Tokenizer):
         self._model = model
+        self._tokenizer = tokenizer
         self._text: list[str] = []
+        self._logprobs: list[TokenLogprobs] = []
         self._finished: Finished | None = None
 
     def add(self, event: Event) -> bool:
@@ -106,6 +156,7 @@ class ChatAnswer:
         """
         if isinstance(event, Delta):
             self._text.append(event.text)
+            self._logprobs += event.logprobs
         elif isinstance(event, Failed):
             raise event.error
         elif isinstance(event, Finished):
@@ -119,7 +170,14 @@ class ChatAnswer:
             id=_new_id(),
             created=int(time.time()),
             model=self._model,
-            choices=[Choice(0, message, _finish_reason(self._finished))],
+            choices=[
+                Choice(
+                    0,
+                    message,
+                    _finish_reason(self._finished),
+                    logprobs_body(self._tokenizer, self._logprobs),
+                )
+            ],
             usage=usage_body(self._finished.usage),
         )
 
@@ -127,8 +185,9 @@ class ChatAnswer:
 class ChatStream:
     """The answer to one request as server-sent events (a `server.sse.StreamWriter`)."""
 
-    def __init__(self, model: str, include_usage: bool):
+    def __init__(self, model: str, include_usage: bool, tokenizer: Tokenizer):
         self._model = model
+        self._tokenizer = tokenizer
         self._include_usage = include_usage
         self._id = _new_id()
         self._created = int(time.time())
@@ -140,7 +199,10 @@ class ChatStream:
     def event(self, event: Event) -> bytes:
         """What an event adds to the stream, perhaps nothing."""
         if isinstance(event, Delta):
-            return self._chunk(Message(content=event.text)) if event.text else b""
+            logprobs = logprobs_body(self._tokenizer, event.logprobs)
+            if not event.text and logprobs is None:
+                return b""
+            return self._chunk(Message(content=event.text), logprobs=logprobs)
         if isinstance(event, Failed):
             return self.failure(event.error)
         if not isinstance(event, Finished):
@@ -158,9 +220,14 @@ class ChatStream:
         _, body = error_body(error)
         return b"data: " + _encode(body) + b"\n\n"
 
-    def _chunk(self, delta: Message, finish_reason: str | None = None) -> bytes:
+    def _chunk(
+        self,
+        delta: Message,
+        finish_reason: str | None = None,
+        logprobs: ChoiceLogprobs | None = None,
+    ) -> bytes:
         usage = None if self._include_usage else msgspec.UNSET
-        return self._write([ChunkChoice(0, delta, finish_reason)], usage)
+        return self._write([ChunkChoice(0, delta, finish_reason, logprobs)], usage)
 
     def _write(
         self, choices: list[ChunkChoice], usage: dict[str, Any] | msgspec.UnsetType | None

@@ -8,6 +8,7 @@ from litestar import Request, Response, post
 from litestar.types import ASGIApp
 
 from njax.engine.types import Failed
+from njax.text.tokenizer import Tokenizer
 from server.body import read_body
 from server.bridge import Generation
 from server.dependencies import TheEngine, TheSettings, TheThreads
@@ -29,15 +30,19 @@ async def chat_completions(
     generation = Generation(engine, call.generation)
     try:
         if call.stream:
-            return await _stream(request, generation, call, settings)
-        return await _whole(request, generation, settings)
+            return await _stream(request, generation, call, settings, engine.tokenizer)
+        return await _whole(request, generation, settings, engine.tokenizer)
     except BaseException:
         generation.close()
         raise
 
 
 async def _stream(
-    request: Request, generation: Generation, call: ChatCall, settings: Settings
+    request: Request,
+    generation: Generation,
+    call: ChatCall,
+    settings: Settings,
+    tokenizer: Tokenizer,
 ) -> ASGIApp:
     async with watch_for_hang_up(request.receive, generation):
         first = await generation.events(settings.keep_alive_s)
@@ -45,12 +50,14 @@ async def _stream(
         raise ClientDisconnected("the client hung up")
     if first and isinstance(first[0], Failed):
         raise first[0].error
-    writer = ChatStream(settings.model_id, call.include_usage)
+    writer = ChatStream(settings.model_id, call.include_usage, tokenizer)
     return EventStream(generation, writer, first, settings.keep_alive_s)
 
 
-async def _whole(request: Request, generation: Generation, settings: Settings) -> ASGIApp:
-    answer = ChatAnswer(settings.model_id)
+async def _whole(
+    request: Request, generation: Generation, settings: Settings, tokenizer: Tokenizer
+) -> ASGIApp:
+    answer = ChatAnswer(settings.model_id, tokenizer)
     async with watch_for_hang_up(request.receive, generation):
         ended = False
         while not ended:

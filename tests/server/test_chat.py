@@ -238,3 +238,31 @@ def test_keep_alive_connection_serves_many(server):
     """httpx keeps one connection; answers and refusals must leave it usable."""
     for body in (chat(), b"{", chat(stream=True), chat(n=2), chat()):
         assert server.post(body).status_code in (200, 400)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities(client, stream):
+    answer = ask(client, max_tokens=6, logprobs=True, top_logprobs=3, stream=stream)
+    choices = [c for chunk in answer for c in chunk.choices] if stream else answer.choices
+    content = [entry for c in choices if c.logprobs for entry in c.logprobs.content]
+    assert len(content) == 6
+    for entry in content:
+        assert entry.logprob <= 0 and len(entry.top_logprobs) == 3
+        assert entry.top_logprobs[0].token == entry.token, "greedy takes the likeliest"
+        assert bytes(entry.bytes).decode(errors="replace") == entry.token
+    text = ask(client, max_tokens=6).choices[0].message.content
+    spelled = b"".join(bytes(entry.bytes) for entry in content)
+    assert spelled.decode(errors="replace") == text
+
+
+def test_no_log_probabilities_unless_asked_for(client):
+    assert ask(client).choices[0].logprobs is None
+
+
+def test_bias_and_penalties_reach_the_engine(client):
+    free = ask(client, max_tokens=12, logprobs=True)
+    forced = ask(client, max_tokens=12, logit_bias={"9": 100})
+    assert len(set(forced.choices[0].message.content)) <= 2, "one token, again and again"
+    tamed = ask(client, max_tokens=12, logit_bias={"9": 12}, frequency_penalty=2.0)
+    assert tamed.choices[0].message.content != forced.choices[0].message.content
+    assert free.choices[0].message.content != forced.choices[0].message.content
