@@ -7,6 +7,7 @@ Hugging Face `config.json`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -16,6 +17,9 @@ LayerKind = Literal["delta", "attention"]
 
 BLOCK = 64
 """Tokens of a delta-rule block, of a KV page and of a prefix-hash block: one grid for all."""
+
+MAX_LANES = 1024
+"""A bound on nonsense; useful widths end far below."""
 
 _HF_LAYER_KINDS: dict[str, LayerKind] = {
     "linear_attention": "delta",
@@ -52,10 +56,24 @@ class ModelConfig:
     mtp_layers: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if isinstance(value, int) and not isinstance(value, bool):
-                if value < (0 if name in ("mtp_layers", "rotary_dim") else 1):
-                    raise CheckpointError(f"config: {name} is {value}, expected a positive size")
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if field.type == "int":
+                least = 0 if name in ("mtp_layers", "rotary_dim") else 1
+                if type(value) is not int or value < least:
+                    raise CheckpointError(
+                        f"config: {name} is {value!r}, expected a whole number of at least {least}"
+                    )
+            elif field.type == "float" and not (
+                type(value) is float and math.isfinite(value) and value > 0
+            ):
+                raise CheckpointError(f"config: {name} is {value!r}, expected a positive number")
+        if not set(self.layer_kinds) <= {"delta", "attention"}:
+            raise CheckpointError("config: a layer kind is neither 'delta' nor 'attention'")
+        if not all(type(n) is int and n >= 0 for n in self.mrope_section):
+            raise CheckpointError(
+                f"config: mrope_section is {self.mrope_section!r}, expected three counts"
+            )
         for whole, part in (
             ("num_heads", "num_kv_heads"),
             ("delta_value_heads", "delta_key_heads"),
@@ -99,12 +117,21 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelConfig:
+        """The inverse of `to_dict`.
+
+        Raises:
+          CheckpointError: a field is missing, unknown or impossible; named.
+        """
+        if not isinstance(data, Mapping):
+            raise CheckpointError("config: expected an object")
         names = {f.name for f in dataclasses.fields(cls)}
-        unknown = sorted(set(data) - names)
+        unknown = sorted(map(str, set(data) - names))
         if unknown:
             raise CheckpointError(f"config: unknown fields {', '.join(unknown)}")
         values = dict(data)
         for name in ("layer_kinds", "mrope_section"):
+            if not isinstance(values.get(name, ()), list | tuple):
+                raise CheckpointError(f"config: {name} is {values[name]!r}, expected a list")
             if name in values:
                 values[name] = tuple(values[name])
         try:
@@ -116,89 +143,131 @@ class ModelConfig:
     def from_hf(cls, hf: Mapping[str, Any]) -> ModelConfig:
         """Reads a `config.json` of the `qwen3_5` family.
 
-        Accepts the flat text config and the multimodal one (its `text_config` part). Defaults are
-        those of the family's reference implementation.
+        Accepts the flat text config and the multimodal one (its `text_config` part). A key that
+        transformers' own config class would fill in takes the same default here, except for sizes
+        of the model as a whole, which must be there.
 
         Raises:
           CheckpointError: another model type, a missing key or an impossible value; named.
         """
-        outer = hf
-        if isinstance(hf.get("text_config"), Mapping):
-            hf = hf["text_config"]
-        model_type = hf.get("model_type", outer.get("model_type"))
+        outer = _Keys(hf)
+        keys = _Keys(hf["text_config"]) if hf.get("text_config") is not None else outer
+        model_type = keys.get("model_type", outer.get("model_type"))
         if model_type not in _TEXT_MODEL_TYPES:
             raise CheckpointError(
                 f"config.json: model_type {model_type!r} is not supported; supported are "
                 f"{', '.join(_TEXT_MODEL_TYPES)} (dense hybrids)"
             )
-        activation = hf.get("hidden_act", "silu")
+        activation = keys.get("hidden_act", "silu")
         if activation != "silu":
             raise CheckpointError(
                 f"config.json: hidden_act {activation!r} is not supported, only 'silu'"
             )
-        if hf.get("attention_bias", False):
+        if keys.flag("attention_bias", False):
             raise CheckpointError("config.json: attention_bias true is not supported")
-        rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
-        rope_type = rope.get("rope_type", rope.get("type", "default"))
-        if rope_type not in ("default", "mrope"):
+        rope = _rope(keys)
+        layers, heads = keys.size("num_hidden_layers"), keys.size("num_attention_heads")
+        head_dim = keys.size("head_dim", 256)
+        factor = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 0.25))
+        if factor > 1:
             raise CheckpointError(
-                f"config.json: rope type {rope_type!r} is not supported, only 'default'"
+                f"config.json: partial_rotary_factor is {factor}, expected at most 1"
             )
-        try:
-            num_layers = int(hf["num_hidden_layers"])
-            heads = int(hf["num_attention_heads"])
-            head_dim = int(hf.get("head_dim") or hf["hidden_size"] // heads)
-            factor = rope.get("partial_rotary_factor", hf.get("partial_rotary_factor", 0.25))
-            tied = outer.get("tie_word_embeddings", hf.get("tie_word_embeddings", False))
-            return cls(
-                vocab_size=int(hf["vocab_size"]),
-                hidden_size=int(hf["hidden_size"]),
-                intermediate_size=int(hf["intermediate_size"]),
-                layer_kinds=_layer_kinds(hf, num_layers),
-                num_heads=heads,
-                num_kv_heads=int(hf.get("num_key_value_heads", heads)),
-                head_dim=head_dim,
-                rotary_dim=int(head_dim * factor),
-                rope_theta=float(rope.get("rope_theta", hf.get("rope_theta", 10_000.0))),
-                mrope_section=_mrope_section(rope),
-                delta_key_heads=int(hf["linear_num_key_heads"]),
-                delta_value_heads=int(hf["linear_num_value_heads"]),
-                delta_key_dim=int(hf["linear_key_head_dim"]),
-                delta_value_dim=int(hf["linear_value_head_dim"]),
-                conv_width=int(hf.get("linear_conv_kernel_dim", 4)),
-                rms_norm_eps=float(hf.get("rms_norm_eps", 1e-6)),
-                max_position=int(hf.get("max_position_embeddings", 32_768)),
-                tied_head=bool(tied),
-                mtp_layers=int(hf.get("mtp_num_hidden_layers", 0)),
-            )
-        except KeyError as error:
-            raise CheckpointError(f"config.json: key {error.args[0]!r} is missing") from None
-        except (TypeError, ValueError) as error:
-            raise CheckpointError(f"config.json: {error}") from None
+        tied = outer.flag("tie_word_embeddings", keys.flag("tie_word_embeddings", False))
+        return cls(
+            vocab_size=keys.size("vocab_size"),
+            hidden_size=keys.size("hidden_size"),
+            intermediate_size=keys.size("intermediate_size"),
+            layer_kinds=_layer_kinds(keys, layers),
+            num_heads=heads,
+            num_kv_heads=keys.size("num_key_value_heads", 4),
+            head_dim=head_dim,
+            rotary_dim=int(head_dim * factor),
+            rope_theta=rope.number("rope_theta", keys.number("rope_theta", 10_000.0)),
+            mrope_section=_mrope_section(rope),
+            delta_key_heads=keys.size("linear_num_key_heads"),
+            delta_value_heads=keys.size("linear_num_value_heads"),
+            delta_key_dim=keys.size("linear_key_head_dim"),
+            delta_value_dim=keys.size("linear_value_head_dim"),
+            conv_width=keys.size("linear_conv_kernel_dim", 4),
+            rms_norm_eps=keys.number("rms_norm_eps", 1e-6),
+            max_position=keys.size("max_position_embeddings", 32_768),
+            tied_head=tied,
+            mtp_layers=keys.size("mtp_num_hidden_layers", 0, least=0),
+        )
 
 
-def _layer_kinds(hf: Mapping[str, Any], num_layers: int) -> tuple[LayerKind, ...]:
-    names = hf.get("layer_types")
+class _Keys:
+    """Typed look-ups in a JSON object of `config.json`; null counts as absent."""
+
+    def __init__(self, data: Any, name: str = "config.json"):
+        if not isinstance(data, Mapping):
+            raise CheckpointError(f"{name}: expected an object, found {str(data)[:60]!r}")
+        self._data = data
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self._data.get(key)
+        return default if value is None else value
+
+    def size(self, key: str, default: int | None = None, *, least: int = 1) -> int:
+        value = self.get(key, default)
+        if value is None:
+            raise CheckpointError(f"config.json: key {key!r} is missing")
+        if type(value) is not int or not least <= value < 2**31:
+            raise CheckpointError(
+                f"config.json: {key} is {value!r}, expected a whole number of at least {least}"
+            )
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.get(key, default)
+        if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+            raise CheckpointError(f"config.json: {key} is {value!r}, expected a positive number")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.get(key, default)
+        if type(value) is not bool:
+            raise CheckpointError(f"config.json: {key} is {value!r}, expected true or false")
+        return value
+
+
+def _rope(keys: _Keys) -> _Keys:
+    """The rotary settings; whichever of the two spellings asks for a scaled kind is refused."""
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = _Keys(keys.get(name, {}), f"config.json: {name}")
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind not in ("default", "mrope"):
+            raise CheckpointError(
+                f"config.json: {name} asks for rope type {kind!r}; only 'default' is supported"
+            )
+    return _Keys(keys.get("rope_parameters") or keys.get("rope_scaling", {}))
+
+
+def _layer_kinds(keys: _Keys, num_layers: int) -> tuple[LayerKind, ...]:
+    names = keys.get("layer_types")
     if names is None:
-        interval = int(hf.get("full_attention_interval", 4))
+        interval = keys.size("full_attention_interval", 4)
         return tuple(
             "delta" if (index + 1) % interval else "attention" for index in range(num_layers)
         )
-    if len(names) != num_layers:
+    if not isinstance(names, list | tuple) or len(names) != num_layers:
         raise CheckpointError(
-            f"config.json: layer_types lists {len(names)} layers, num_hidden_layers is {num_layers}"
+            f"config.json: layer_types must list {num_layers} layers (num_hidden_layers)"
         )
-    unknown = sorted(set(names) - set(_HF_LAYER_KINDS))
+    unknown = sorted({str(name) for name in names} - set(_HF_LAYER_KINDS))
     if unknown:
-        raise CheckpointError(f"config.json: unknown layer types {', '.join(map(str, unknown))}")
+        raise CheckpointError(f"config.json: unknown layer types {', '.join(unknown)}")
     return tuple(_HF_LAYER_KINDS[name] for name in names)
 
 
-def _mrope_section(rope: Mapping[str, Any]) -> tuple[int, int, int]:
-    section = tuple(int(n) for n in rope.get("mrope_section", (11, 11, 10)))
-    if len(section) != 3:
-        raise CheckpointError(f"config.json: mrope_section has {len(section)} entries, expected 3")
-    return section
+def _mrope_section(rope: _Keys) -> tuple[int, int, int]:
+    section = rope.get("mrope_section", (11, 11, 10))
+    if not isinstance(section, list | tuple) or len(section) != 3:
+        raise CheckpointError(
+            f"config.json: mrope_section is {section!r}, expected a list of three counts"
+        )
+    return (section[0], section[1], section[2])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +275,8 @@ class EngineConfig:
     """How the engine runs a model. Token counts unless a name says otherwise.
 
     Attributes:
-      max_context: prompt plus answer of one request; rounded up to whole blocks for memory.
+      max_context: tokens that a lane can absorb: the prompt and the answer but for its last token,
+        which nothing follows; rounded up to whole blocks for memory.
       max_concurrency: lanes that decode together.
       max_pending: requests that may wait for a lane.
       pending_timeout_s: how long one may wait.
@@ -227,6 +297,10 @@ class EngineConfig:
         for name in ("max_context", "max_concurrency", "prefill_chunk"):
             if getattr(self, name) < 1:
                 raise StartupError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.max_concurrency > MAX_LANES:
+            raise StartupError(
+                f"max_concurrency is {self.max_concurrency}; at most {MAX_LANES} lanes are possible"
+            )
         if self.max_pending < 0:
             raise StartupError(f"max_pending is {self.max_pending}; it must not be negative")
         if self.pending_timeout_s <= 0:

@@ -73,7 +73,7 @@ def generate(
             assert prompt is not None
             token_ids = tuple(engine.tokenizer.encode(prompt))
         else:
-            turns = conversation or [{"role": "user", "content": prompt}]
+            turns = [{"role": "user", "content": prompt}] if conversation is None else conversation
             token_ids = engine.render(turns, tools).token_ids
         request = GenerationRequest(
             token_ids=token_ids,
@@ -103,6 +103,8 @@ def generate(
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
     """Messages and tools of a file."""
+    from njax.text.messages import has_media, normalize_messages
+
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         data = json.loads(text)
@@ -110,8 +112,11 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None
         raise NjaxError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise NjaxError(f"{path}: not JSON: {error}") from None
-    if isinstance(data, dict):
-        return data.get("messages") or [], data.get("tools")
-    if not isinstance(data, list):
+    if not isinstance(data, dict):
+        data = {"messages": data}
+    messages, tools = data.get("messages"), data.get("tools")
+    if not isinstance(messages, list) or not messages:
         raise NjaxError(f"{path}: expected a list of messages, or an object that holds one")
-    return data, None
+    if has_media(normalize_messages(messages)):
+        raise NjaxError(f"{path}: this version takes text only, no images and no video")
+    return messages, tools

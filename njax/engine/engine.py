@@ -97,6 +97,11 @@ class Engine:
         self._check_config()
 
     def _check_config(self) -> None:
+        if self.tokenizer.vocab_size > self.model_config.vocab_size:
+            raise StartupError(
+                f"the tokenizer's ids go to {self.tokenizer.vocab_size - 1}, but the model's "
+                f"vocabulary holds {self.model_config.vocab_size}: they do not belong together"
+            )
         if self.config.max_context > self.model_config.max_position:
             log.warning(
                 "max_context is %d, but the model was made for %d positions: beyond them its "

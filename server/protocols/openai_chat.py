@@ -15,7 +15,7 @@ import msgspec
 
 from njax.engine.engine import Engine
 from njax.engine.types import GenerationRequest, SamplingParams
-from njax.errors import InvalidRequest, UnsupportedCapability
+from njax.errors import ContextLengthExceeded, InvalidRequest, UnsupportedCapability
 from njax.text.messages import ROLES, has_media, normalize_messages
 from njax.text.prompt import Prompt
 from server.errors import InvalidJson, ModelNotFound
@@ -55,7 +55,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     ignore_eos: bool | None = None  # for benchmarks, as other servers spell it
     n: int | None = None
-    # Not supported; see `_REFUSED` and `_check_neutral`.
+    # Not supported, or only with some values: see `_REFUSED` and `_check_supported`.
     functions: Any = None
     function_call: Any = None
     response_format: dict[str, Any] | None = None
@@ -118,6 +118,8 @@ def understand(body: bytes, engine: Engine, settings: Settings) -> ChatCall:
         )
     try:
         _check_supported(request)
+        _check_count("messages", request.messages, engine)
+        _check_count("tools", request.tools or [], engine)
         _check_messages(request.messages)
         tools = _tools(request)
         options = template_options(
@@ -178,6 +180,16 @@ def _check_supported(request: ChatRequest) -> None:
             "only the modality 'text' is supported",
             param="modalities",
             code="modality_not_supported",
+        )
+
+
+def _check_count(name: str, items: list[dict[str, Any]], engine: Engine) -> None:
+    """Each takes a token at least: what cannot fit is refused before time is spent on it."""
+    if len(items) > engine.config.max_context:
+        raise ContextLengthExceeded(
+            f"{name} has {len(items)} entries, the context holds {engine.config.max_context} "
+            "tokens",
+            param=name,
         )
 
 

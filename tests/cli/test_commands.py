@@ -87,3 +87,21 @@ def test_bench_sse(njax, tmp_path):
     assert "uvicorn" in njax("bench", "sse", *args).stdout
     data = json.loads((tmp_path / "figures").read_text())
     assert data["samples"]["uvicorn"]["events_per_s"][0] > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[]", "expected a list of messages"),
+        ('{"messages": []}', "expected a list of messages"),
+        ('{"messages": "x"}', "expected a list of messages"),
+        ('[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]',
+         "text only"),
+    ],
+)  # fmt: skip
+def test_a_useless_messages_file_shows_early(njax, tmp_path, content, problem):
+    path = tmp_path / "messages.json"
+    path.write_text(content)
+    result = njax("generate", "--messages", str(path), code=1)
+    assert problem in result.stderr
+    assert "loading" not in result.stderr

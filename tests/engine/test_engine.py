@@ -166,8 +166,8 @@ def test_overload_and_queue_timeout():
 
 
 def test_state_that_does_not_fit_is_a_startup_error():
-    config = EngineConfig(max_context=32768, max_concurrency=20_000, prefill_chunk=64)
-    with pytest.raises(StartupError, match=r"too little memory: 20000 lanes of 32768 tokens"):
+    config = EngineConfig(max_context=2**25, max_concurrency=64, prefill_chunk=64)
+    with pytest.raises(StartupError, match=r"too little memory: 64 lanes of 33554432 tokens"):
         Engine(load_demo(), config).start()
 
 

@@ -278,3 +278,17 @@ def test_too_many_requests(server):
         for raw in held:
             raw.close()
     eventually(lambda: works(server))
+
+
+def test_more_messages_than_the_context_holds_are_refused_at_once(server):
+    """Rendering them would take the time of everyone else."""
+    body = chat() | {"messages": [{"role": "user", "content": ""}] * 150_000}
+    response = server.post(body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["code"] == "context_length_exceeded" and "150000 entries" in error["message"]
+    assert server.post(chat()).status_code == 200
+
+
+def test_head_of_health(server):
+    assert server.http.head("/health").status_code == 200
