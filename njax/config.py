@@ -165,6 +165,8 @@ class ModelConfig:
             )
         if keys.flag("attention_bias", False):
             raise CheckpointError("config.json: attention_bias true is not supported")
+        if not keys.flag("attn_output_gate", True):
+            raise CheckpointError("config.json: attn_output_gate false is not supported")
         rope = _rope(keys)
         layers, heads = keys.size("num_hidden_layers"), keys.size("num_attention_heads")
         head_dim = keys.size("head_dim", 256)
@@ -173,7 +175,6 @@ class ModelConfig:
             raise CheckpointError(
                 f"config.json: partial_rotary_factor is {factor}, expected at most 1"
             )
-        tied = outer.flag("tie_word_embeddings", keys.flag("tie_word_embeddings", False))
         return cls(
             vocab_size=keys.size("vocab_size"),
             hidden_size=keys.size("hidden_size"),
@@ -192,7 +193,8 @@ class ModelConfig:
             conv_width=keys.size("linear_conv_kernel_dim", 4),
             rms_norm_eps=keys.number("rms_norm_eps", 1e-6),
             max_position=keys.size("max_position_embeddings", 32_768),
-            tied_head=tied,
+            # Of a multimodal config the outer key counts, whatever the text part says.
+            tied_head=outer.flag("tie_word_embeddings", False),
             mtp_layers=keys.size("mtp_num_hidden_layers", 0, least=0),
         )
 
@@ -241,7 +243,8 @@ def _rope(keys: _Keys) -> _Keys:
             raise CheckpointError(
                 f"config.json: {name} asks for rope type {kind!r}; only 'default' is supported"
             )
-    return _Keys(keys.get("rope_parameters") or keys.get("rope_scaling", {}))
+    # With both spellings there, transformers takes the older one.
+    return _Keys(keys.get("rope_scaling") or keys.get("rope_parameters", {}))
 
 
 def _layer_kinds(keys: _Keys, num_layers: int) -> tuple[LayerKind, ...]:

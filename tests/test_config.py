@@ -40,6 +40,71 @@ def test_defaults_are_those_of_transformers():
     assert (config.head_dim, config.num_kv_heads) == (256, 4)
 
 
+def test_the_large_dense_model():
+    """The published geometry of the 27B model."""
+    config = ModelConfig.from_hf(
+        {
+            "model_type": "qwen3_5",
+            "vision_config": {"depth": 27},
+            "tie_word_embeddings": False,
+            "text_config": {
+                "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 5120,
+                "intermediate_size": 17408, "num_hidden_layers": 64, "num_attention_heads": 24,
+                "num_key_value_heads": 4, "head_dim": 256, "attn_output_gate": True,
+                "full_attention_interval": 4, "linear_conv_kernel_dim": 4,
+                "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+                "linear_num_value_heads": 48, "linear_value_head_dim": 128,
+                "max_position_embeddings": 262144, "mtp_num_hidden_layers": 1,
+                "rms_norm_eps": 1e-06,
+                "rope_parameters": {
+                    "rope_type": "default", "rope_theta": 10000000, "mrope_interleaved": True,
+                    "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10],
+                },
+            },
+        }
+    )  # fmt: skip
+    assert (config.num_layers, config.attention_layers, config.delta_layers) == (64, 16, 48)
+    assert [i for i, kind in enumerate(config.layer_kinds) if kind == "attention"][:2] == [3, 7]
+    assert (config.rotary_dim, config.mrope_section) == (64, (11, 11, 10))
+    assert (config.conv_channels, config.mtp_layers, config.tied_head) == (10240, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("outer", "text", "tied"),
+    [(True, False, True), (False, True, False), (..., True, False), (True, ..., True)],
+)
+def test_the_outer_key_ties_a_multimodal_head(outer, text, tied):
+    """As transformers does: measured with Qwen3_5ForConditionalGeneration."""
+    config = {
+        "model_type": "qwen3_5",
+        "text_config": flat(tie_word_embeddings=text),
+        "tie_word_embeddings": outer,
+    }
+    config = {key: value for key, value in config.items() if value is not ...}
+    assert ModelConfig.from_hf(config).tied_head is tied
+
+
+@pytest.mark.parametrize(
+    ("rope", "theta", "factor"),
+    [
+        ({}, 1e4, 0.25),
+        ({"rope_theta": 5e6, "partial_rotary_factor": 0.5}, 5e6, 0.5),
+        ({"rope_parameters": {"rope_theta": 2.0}, "rope_theta": 3.0}, 2.0, 0.25),
+        (
+            {"rope_parameters": {"partial_rotary_factor": 1.0}, "partial_rotary_factor": 0.5},
+            1e4,
+            1.0,
+        ),
+        ({"rope_scaling": {"type": "mrope"}, "rope_theta": 9}, 9.0, 0.25),
+        ({"rope_scaling": {"rope_theta": 3.0}, "rope_parameters": {"rope_theta": 4.0}}, 3.0, 0.25),
+    ],
+)
+def test_where_the_rotary_numbers_come_from(rope, theta, factor):
+    """Older and newer spellings with the precedence that transformers gives them (measured)."""
+    config = ModelConfig.from_hf(flat(rope_parameters=...) | rope)
+    assert (config.rope_theta, config.rotary_dim) == (theta, int(factor * config.head_dim))
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -70,6 +135,7 @@ def test_defaults_are_those_of_transformers():
         ({"layer_types": ["linear_attention"] * 3 + ["sliding"]}, "sliding"),
         ({"tie_word_embeddings": "false"}, "tie_word_embeddings"),
         ({"attention_bias": True}, "attention_bias"),
+        ({"attn_output_gate": False}, "attn_output_gate"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"model_type": "llama"}, "llama"),
         ({"text_config": "x"}, "expected an object"),

@@ -50,7 +50,7 @@ class Embedding(nnx.Module):
         )
 
     def lookup(self, tokens: jax.Array, dtype: Any) -> jax.Array:
-        """Rows [..., hidden] in `dtype`; an id outside the table gives the nearest row."""
+        """Rows [..., hidden] in `dtype`; an id beyond the table gives its last row."""
         weight = self.weight.get_value()
         if isinstance(weight, FP8Weight):
             values = weight.values.at[tokens].get(mode="clip").astype(jnp.float32)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,55 +21,110 @@ from njax.models.params import bind
 from njax.state import ModelState, init_state
 
 GOLDENS = Path(__file__).parent.parent / "goldens"
-CHUNK = 256
-"""Prompts are padded to multiples of this, so that each model compiles one prefill."""
 NAMES = sorted(path.parent.name for path in GOLDENS.glob("*/golden.npz"))
+LANES = 6
+CHUNK = 256
+"""Goldens run in six lanes and chunks of this size: one prefill and one decode to compile."""
+PAGES = 8
+
+
+@dataclasses.dataclass
+class Lanes:
+    """Sequences side by side: the model's state, whose pages are whose, tokens absorbed."""
+
+    state: ModelState
+    table: np.ndarray
+    start: np.ndarray
 
 
 class Runner:
-    """A model with jitted prefill and decode over one sequence or a batch."""
+    """A model with jitted steps over lanes."""
 
-    def __init__(self, config: ModelConfig, dtype, params):
+    def __init__(self, config: ModelConfig, dtype: Any, params: dict[str, Any]):
         self.config, self.dtype = config, jnp.dtype(dtype)
         graphdef, self.params = bind(config, self.dtype, params)
 
-        def step(params, tokens, state, table, start, lengths):
+        def step(params, tokens, positions, state, table, start, lengths):
             model = nnx.merge(graphdef, params)
-            positions = start[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)
-            hidden, state = model(
-                tokens,
-                jnp.broadcast_to(positions, (3, *tokens.shape)),
-                state,
-                table,
-                start,
-                lengths,
-            )
+            hidden, state = model(tokens, positions, state, table, start, lengths)
             return hidden, model.logits(hidden), state
 
         self._step = jax.jit(step)
 
-    def start(self, batch: int = 1, pages: int = 8) -> tuple[ModelState, np.ndarray]:
-        table = 1 + np.arange(batch * pages, dtype=np.int32).reshape(batch, pages)
-        state = init_state(self.config, batch=batch, pages=batch * pages + 1, dtype=self.dtype)
-        return state, table
+    def lanes(self, count: int = LANES, table: np.ndarray | None = None) -> Lanes:
+        """Empty lanes of 8 pages each; `table` [count, 8] says which, else one after the other."""
+        if table is None:
+            table = 1 + np.arange(count * PAGES).reshape(count, PAGES)
+        state = init_state(self.config, batch=count, pages=count * PAGES + 1, dtype=self.dtype)
+        return Lanes(state, table.astype(np.int32), np.zeros(count, np.int32))
 
-    def step(self, tokens, state, table, start, lengths):
-        return self._step(
+    def step(
+        self,
+        lanes: Lanes,
+        tokens: np.ndarray,
+        lengths: Sequence[int] | np.ndarray,
+        positions: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Advances `lanes` by tokens [B, T]; hidden states and logits [B, T, ...]."""
+        tokens = np.asarray(tokens, np.int32)
+        if positions is None:
+            row = lanes.start[:, None] + np.arange(tokens.shape[1])
+            positions = np.broadcast_to(row, (3, *tokens.shape))
+        lengths = np.asarray(lengths, np.int32)
+        hidden, logits, lanes.state = self._step(
             self.params,
-            np.asarray(tokens, np.int32),
-            state,
-            table,
-            np.asarray(start, np.int32),
-            np.asarray(lengths, np.int32),
+            tokens,
+            positions.astype(np.int32),
+            lanes.state,
+            lanes.table,
+            lanes.start,
+            lengths,
         )
+        lanes.start = lanes.start + lengths
+        return np.asarray(hidden), np.asarray(logits)
 
-    def prefill(self, tokens: np.ndarray) -> tuple[np.ndarray, ModelState, np.ndarray]:
-        """Logits [T, V] of one whole prompt in one padded chunk; state and page table."""
-        padded = np.zeros((1, -(-len(tokens) // CHUNK) * CHUNK), np.int32)
-        padded[0, : len(tokens)] = tokens
-        state, table = self.start()
-        _, logits, state = self.step(padded, state, table, [0], [len(tokens)])
-        return np.asarray(logits)[0, : len(tokens)], state, table
+    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Lanes]:
+        """Logits [length, V] of each prompt, one in each of the first lanes, in whole chunks."""
+        lanes = self.lanes()
+        lengths = np.array([len(p) for p in prompts] + [0] * (LANES - len(prompts)))
+        parts: list[list[np.ndarray]] = [[] for _ in prompts]
+        for first in range(0, max(lengths), CHUNK):
+            now = np.clip(lengths - first, 0, CHUNK)
+            tokens = np.zeros((LANES, CHUNK), np.int32)
+            for lane, prompt in enumerate(prompts):
+                tokens[lane, : now[lane]] = prompt[first : first + CHUNK]
+            _, logits = self.step(lanes, tokens, now)
+            for lane, rows in enumerate(parts):
+                rows.append(logits[lane, : now[lane]])
+        return [np.concatenate(rows) for rows in parts], lanes
+
+    def decode(self, lanes: Lanes, given: Sequence[np.ndarray]) -> np.ndarray:
+        """Logits [B, n, V] after each of n given tokens of each of the first B lanes."""
+        active = (np.arange(LANES) < len(given)).astype(np.int32)
+        rows = []
+        for step in range(len(given[0])):
+            tokens = np.zeros((LANES, 1), np.int32)
+            tokens[: len(given), 0] = [tokens_of_lane[step] for tokens_of_lane in given]
+            rows.append(self.step(lanes, tokens, active)[1][: len(given), 0])
+        return np.stack(rows, axis=1)
+
+
+@dataclasses.dataclass
+class Golden:
+    """What transformers said: `golden.npz` and `golden.json` (tests/oracles/make_goldens.py)."""
+
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.arrays[name] if name in self.arrays else np.asarray(self.facts[name])
+
+
+def golden(name: str) -> Golden:
+    return Golden(
+        dict(np.load(GOLDENS / name / "golden.npz")),
+        json.loads((GOLDENS / name / "golden.json").read_text()),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -89,11 +147,12 @@ def golden_runner(tmp_path_factory) -> Callable[[str, str], Runner]:
     return make
 
 
-def golden(name: str) -> dict[str, np.ndarray]:
-    return dict(np.load(GOLDENS / name / "golden.npz"))
-
-
 def distance(a: np.ndarray, b: np.ndarray) -> float:
     """||a - b|| / ||b|| over everything; a NaN anywhere gives NaN, which never passes."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`distance` of each position: [n, V] and [n, V] to [n]."""
+    return np.array([distance(*pair) for pair in zip(a, b, strict=True)])

@@ -4,6 +4,12 @@ Run by hand (see README.md here). For each configuration it writes a directory t
 `save_pretrained` made and `golden.npz` with, for every prompt p: `tokens_p`, `logits_p` (float32,
 all positions) and `bf16_distance_p` (relative distance of transformers' own bfloat16 logits);
 `batch_*`, the same for a right-padded batch; and `generate_*`, greedy answers with their margins.
+
+`golden.json` beside it has the rest, small enough to read: `bf16_median_distance`, for every prompt
+the median over its positions of the distance that `bf16_distance_p` takes over all; the step by
+step choices and margins of transformers' bfloat16 model along the greedy answers,
+`generate_bf16_*`; `axes_*`, positions that differ by axis for the prompt of 65 tokens and the
+logits of its last one.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -125,11 +132,14 @@ def build(name: str, options: dict, seed: int):
     return model.eval()
 
 
-def logits(model, tokens: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+def logits(
+    model, tokens: np.ndarray, mask: np.ndarray | None = None, positions: np.ndarray | None = None
+) -> np.ndarray:
     with torch.no_grad():
         out = model(
             input_ids=torch.from_numpy(tokens),
             attention_mask=None if mask is None else torch.from_numpy(mask),
+            position_ids=None if positions is None else torch.from_numpy(positions)[:, None],
             use_cache=False,
         )
     return out.logits.float().numpy()
@@ -154,6 +164,24 @@ def greedy(model, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return answer.astype(np.int32), (best[:, 0] - best[:, 1]).numpy()
 
 
+def choices(model, prompt: np.ndarray, answer: np.ndarray) -> tuple[list[int], list[float]]:
+    """What `model` would choose at each step of a given answer, and by which margin."""
+    rows = logits(model, np.concatenate([prompt, answer])[None])[0, len(prompt) - 1 : -1]
+    best = np.sort(rows, axis=-1)
+    return rows.argmax(-1).tolist(), (best[:, -1] - best[:, -2]).round(5).tolist()
+
+
+def axes_of_an_image(length: int) -> np.ndarray:
+    """Positions [3, length] of text around an image of 5 x 6 tokens, and text again."""
+    before, rows, columns = 8, 5, 6
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    image = before + np.stack([np.zeros_like(row), row, column])
+    after = image.max() + 1 + np.arange(length - before - rows * columns)
+    return np.concatenate(
+        [np.tile(np.arange(before), (3, 1)), image, np.tile(after, (3, 1))], axis=1
+    )
+
+
 def chat_tokenizer() -> PreTrainedTokenizerFast:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
@@ -171,13 +199,17 @@ def main(root: Path) -> None:
         model = build(name, options, seed)
         vocab = options.get("vocab_size", BASE["vocab_size"])
         golden: dict[str, np.ndarray] = {}
+        facts: dict[str, Any] = {"bf16_median_distance": {}}
         half = build(name, options, seed).to(torch.bfloat16)
         for length in LENGTHS:
             tokens = rng.integers(0, vocab, length)
             exact = logits(model, tokens[None])[0]
             golden[f"tokens_{length}"] = tokens.astype(np.int32)
             golden[f"logits_{length}"] = exact
-            golden[f"bf16_distance_{length}"] = distance(logits(half, tokens[None])[0], exact)
+            rounded = logits(half, tokens[None])[0]
+            golden[f"bf16_distance_{length}"] = distance(rounded, exact)
+            rows = [distance(*pair) for pair in zip(rounded, exact, strict=True)]
+            facts["bf16_median_distance"][str(length)] = round(float(np.median(rows)), 5)
         lengths = np.array(BATCH)
         tokens = rng.integers(0, vocab, (len(BATCH), max(BATCH)))
         mask = (np.arange(max(BATCH)) < lengths[:, None]).astype(np.int64)
@@ -205,7 +237,15 @@ def main(root: Path) -> None:
             golden[f"generate_prompt_{index}"] = prompt.astype(np.int32)
             golden[f"generate_tokens_{index}"] = answer
             golden[f"generate_margin_{index}"] = margin
+            chosen, rounded_margin = choices(half, prompt, answer)
+            facts[f"generate_bf16_tokens_{index}"] = chosen
+            facts[f"generate_bf16_margin_{index}"] = rounded_margin
+        axes = axes_of_an_image(65)
+        turned = logits(model, golden["tokens_65"].astype(np.int64)[None], positions=axes)[0, -1]
+        facts["axes_positions"] = axes.tolist()
+        facts["axes_logits"] = [float(value) for value in turned]
         model.save_pretrained(directory)
+        (directory / "golden.json").write_text(json.dumps(facts) + "\n")
         np.savez_compressed(directory / "golden.npz", **golden)
         worst = max(float(golden[f"bf16_distance_{n}"]) for n in LENGTHS)
         spread = golden["logits_200"].std()
