@@ -24,7 +24,8 @@ from njax.errors import CheckpointError
 ARRAYS = "params"
 """Folder of the orbax checkpoint inside an njax checkpoint."""
 
-_KINDS = ("bfloat16", "float32", "nvfp4", "fp8")
+_PLAIN = ("bfloat16", "float32")
+_KINDS = (*_PLAIN, "nvfp4", "fp8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,9 +141,10 @@ def _check_tensors(
         raise CheckpointError(f"{name}: {what} {directory / FILE}")
     for name, spec in specs.items():
         entry = entries[name]
-        if entry["kind"] not in _KINDS or tuple(entry["shape"]) != spec.shape:
+        kinds = _KINDS if spec.role in ("linear", "table") else _PLAIN
+        if entry["kind"] not in kinds or tuple(entry["shape"]) != spec.shape:
             raise CheckpointError(
                 f"{name}: {directory / FILE} says {entry['kind']} {entry['shape']}, the config "
-                f"needs {list(spec.shape)} in one of {', '.join(_KINDS)}"
+                f"needs {list(spec.shape)} in one of {', '.join(kinds)}"
             )
     return {name: (entries[name]["kind"], spec.shape) for name, spec in specs.items()}

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 from njax.checkpoint.checkpoint import write_checkpoint
 from njax.checkpoint.directory import check_free, check_space
-from njax.checkpoint.manifest import make_manifest, read_json
+from njax.checkpoint.json_files import read_json
+from njax.checkpoint.manifest import make_manifest
 from njax.checkpoint.plan import Plan, make_plan
 from njax.checkpoint.safetensors_files import INDEX, open_directory
+from njax.checkpoint.text_check import check_text
 from njax.checkpoint.text_files import NAMES, TextFiles, read_text_files
 from njax.config import ModelConfig
 from njax.errors import CheckpointError
@@ -51,9 +53,10 @@ def open_source(
         raise CheckpointError(f"{directory}: {CONFIG} is missing; not a Hugging Face checkpoint")
     hf_config = read_json(path)
     config = ModelConfig.from_hf(hf_config)
+    text = read_text_files(directory, hf_config)
+    check_text(directory, text, config.vocab_size)
     weights = open_directory(directory)
     plan = make_plan(weights, config, quantize=quantize == "nvfp4", dtype=dtype)
-    text = read_text_files(directory, hf_config)
     others = [directory / name for name in (CONFIG, INDEX, *NAMES)]
     return Source(config, plan, text, (*weights.files, *(p for p in others if p.is_file())))
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import njax
+from njax.checkpoint.json_files import read_json
 from njax.checkpoint.plan import EXTRA
 from njax.checkpoint.planned import PlannedTensor
 from njax.config import ModelConfig
@@ -94,37 +95,53 @@ def read_manifest(directory: Path) -> dict[str, Any]:
             f"{path}: format version {version}, this njax ({njax.__version__}) reads version "
             f"{FORMAT_VERSION}; convert the source again"
         )
-    profile, tensors = manifest.get("numeric_profile"), manifest.get("tensors")
-    if not isinstance(profile, Mapping) or profile.get("activations") not in (
-        "bfloat16",
-        "float32",
-    ):
-        raise CheckpointError(f"{path}: numeric_profile is damaged")
-    if not isinstance(tensors, Mapping) or not all(
-        isinstance(e, Mapping)
-        and isinstance(e.get("kind"), str)
-        and isinstance(e.get("shape"), list)
-        and isinstance(e.get("bytes"), int)
-        for e in tensors.values()
-    ):
-        raise CheckpointError(f"{path}: the list of tensors is damaged")
-    if not isinstance(manifest.get("config"), Mapping):
-        raise CheckpointError(f"{path}: config is damaged")
+    for part, good in _PARTS.items():
+        if not good(manifest.get(part)):
+            what = "the list of tensors" if part == "tensors" else part
+            raise CheckpointError(f"{path}: {what} is damaged")
+    try:
+        ModelConfig.from_dict(manifest["config"])
+    except (CheckpointError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
     return manifest
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
+def _is_profile(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and value.get("activations") in ("bfloat16", "float32")
+        and isinstance(value.get("kv"), str)
+        and isinstance(value.get("weights"), Mapping)
+    )
 
-    Raises:
-      CheckpointError: unreadable, not JSON, or not an object.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot read: {error.strerror}") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a JSON object")
-    return value
+
+def _is_tensor(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("kind"), str)
+        and isinstance(value.get("shape"), list)
+        and all(type(n) is int and n >= 0 for n in value["shape"])
+        and type(value.get("bytes")) is int
+        and isinstance(value.get("code", ""), str)
+    )
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, Mapping) and type(value.get("bytes")) is int
+
+
+def _is_mapping_of(good: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, Mapping) and all(map(good, value.values()))
+
+
+_PARTS: dict[str, Callable[[Any], bool]] = {
+    "njax_version": lambda value: isinstance(value, str),
+    "numeric_profile": _is_profile,
+    "tensors": _is_mapping_of(_is_tensor),
+    "config": lambda value: isinstance(value, Mapping),
+    "options": lambda value: isinstance(value, Mapping),
+    "source": _is_mapping_of(_is_file),
+    "not_quantized": lambda value: isinstance(value, Mapping),
+    "warnings": lambda value: isinstance(value, list),
+}
+"""What whoever reads a manifest may rely on."""

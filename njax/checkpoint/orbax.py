@@ -75,7 +75,7 @@ def check_arrays(
             found = tuple(stored["shape"]), str(stored["data_type"])
         except FileNotFoundError:
             raise CheckpointError(f"{name}: is missing from {directory}") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{name}: {path} is damaged: {error!r}") from None
         if found != (shape, dtype.name):
             raise CheckpointError(

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from njax.checkpoint.json_files import read_json
 from njax.errors import CheckpointError
 
 INDEX = "model.safetensors.index.json"
@@ -165,12 +166,11 @@ def _open_shards(directory: Path, index: Path) -> SourceFiles:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        where = json.loads(index.read_bytes())["weight_map"]
-        if not where or not all(isinstance(shard, str) for shard in where.values()):
-            raise ValueError("weight_map is empty or does not map names to files")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index}: not a safetensors index: {error!r}") from None
+    where = read_json(index).get("weight_map")
+    if not isinstance(where, dict) or not where:
+        raise CheckpointError(f"{index}: not a safetensors index: weight_map is empty or missing")
+    if not all(isinstance(shard, str) for shard in where.values()):
+        raise CheckpointError(f"{index}: weight_map does not map tensor names to file names")
     for shard in where.values():
         if Path(shard).is_absolute() or ".." in Path(shard).parts:
             raise CheckpointError(f"{index}: shard path {shard!r} leaves the directory")
@@ -190,7 +190,7 @@ def read_header(path: Path) -> dict[str, SourceTensor]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length))
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: not a whole safetensors file ({error}); it may be truncated or damaged, "
             "download it again"

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from njax.checkpoint.manifest import read_json
+from njax.checkpoint.json_files import read_json, read_text
 from njax.errors import CheckpointError
 
 TOKENIZER = "tokenizer.json"
@@ -53,27 +53,43 @@ def read_text_files(directory: Path, hf_config: dict[str, Any] | None = None) ->
     config = _optional(directory / TOKENIZER_CONFIG)
     generation = _optional(directory / GENERATION)
     if hf_config is not None:
-        text = hf_config.get("text_config") or {}
+        text = hf_config.get("text_config")
+        text = text if isinstance(text, dict) else {}
         for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
             value = hf_config.get(key, text.get(key))
             if value is not None:
                 generation.setdefault(key, value)
-    return TextFiles(
-        tokenizer.read_text(encoding="utf-8"), config, _template(directory, config), generation
-    )
+    return TextFiles(read_text(tokenizer), config, _template(directory, config), generation)
 
 
 def _template(directory: Path, config: dict[str, Any]) -> str | None:
     """The chat template: a file of its own, or an entry of the tokenizer's config."""
     if (directory / TEMPLATE).is_file():
-        return (directory / TEMPLATE).read_text(encoding="utf-8")
+        return read_text(directory / TEMPLATE)
     found = _optional(directory / OLD_TEMPLATE).get("chat_template", config.get("chat_template"))
     if isinstance(found, list):
-        named = {entry.get("name"): entry.get("template") for entry in found}
-        found = named.get("default")
+        named = [entry for entry in found if isinstance(entry, dict)]
+        if len(named) < len(found):
+            raise CheckpointError(
+                f"{directory / template_file(directory)}: chat_template is a list with something "
+                "else than named templates"
+            )
+        found = next(
+            (e.get("template") for e in reversed(named) if e.get("name") == "default"), None
+        )
     if found is not None and not isinstance(found, str):
-        raise CheckpointError(f"{directory / TOKENIZER_CONFIG}: chat_template is not a text")
+        raise CheckpointError(
+            f"{directory / template_file(directory)}: chat_template is not a text"
+        )
     return found
+
+
+def template_file(directory: Path) -> str:
+    """Name of the file that the chat template of a directory comes from, if it has one."""
+    if (directory / TEMPLATE).is_file():
+        return TEMPLATE
+    old = "chat_template" in _optional(directory / OLD_TEMPLATE)
+    return OLD_TEMPLATE if old else TOKENIZER_CONFIG
 
 
 def _optional(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from njax.checkpoint import convert_checkpoint, load_checkpoint
+from njax.checkpoint.describe import describe
 from njax.errors import CheckpointError
 
 
@@ -163,6 +164,9 @@ def chunk(dst: Path, array: str) -> Path:
     return next(path for path in (dst / "params" / array / "c").rglob("*") if path.is_file())
 
 
+DEEP = b'{"a":' * 100_000
+
+
 def damages():
     norm, codes = "final_norm.weight", "layers.0.mlp.gate_proj.weight.codes"
 
@@ -189,6 +193,9 @@ def damages():
     def truncate(path):
         return lambda dst: (dst / path).write_bytes((dst / path).read_bytes()[:40])
 
+    def write(path, data):
+        return lambda dst: (dst / path).write_bytes(data)
+
     return [
         (flip(norm), r"final_norm\.weight: cannot be read: .*final_norm.weight/c/0.*mismatch"),
         (flip(codes), r"gate_proj\.weight\.codes: cannot be read"),
@@ -208,6 +215,17 @@ def damages():
         (entry(norm, kind="float32"), r"final_norm\.weight: .*holds bfloat16 .*expected float32"),
         (entry(norm, kind="int4"), r"final_norm\.weight: .*says int4"),
         (entry(norm, shape=[31]), r"final_norm\.weight: .*says bfloat16 \[31\]"),
+        (entry(norm, kind="nvfp4"), r"final_norm\.weight: .*says nvfp4"),
+        (entry(norm, kind="fp8"), r"final_norm\.weight: .*says fp8"),
+        (entry(norm, shape=[[32]]), r"manifest\.json: the list of tensors is damaged"),
+        (manifest(lambda m: m["config"].update(layer_kinds=None)), r"manifest\.json: .*layer_"),
+        (manifest(lambda m: m["config"].update(layer_kinds=[[]])), r"manifest\.json: "),
+        (manifest(lambda m: m["config"].update(mrope_section=5)), r"manifest\.json: .*mrope_sec"),
+        (manifest(lambda m: m["config"].update(vocab_size="x")), r"manifest\.json: .*vocab_size"),
+        (write("manifest.json", DEEP), r"manifest\.json: not valid JSON: nested too deep"),
+        (write(f"params/{norm}/zarr.json", DEEP), r"final_norm\.weight: .*zarr\.json is damaged"),
+        (write("chat_template.jinja", b"\xff\xfe"), r"chat_template\.jinja: not UTF-8 text"),
+        (write("tokenizer.json", b"\xff"), r"tokenizer\.json: not UTF-8 text"),
         (lambda dst: (dst / "tokenizer.json").unlink(), r"tokenizer\.json is missing"),
     ]  # fmt: skip
 
@@ -217,6 +235,19 @@ def test_damage_is_found_and_named(dst, damage, message):
     damage(dst)
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(dst)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("options", 5), ("source", {"a": 1}), ("not_quantized", []), ("warnings", None),
+     ("numeric_profile", {"activations": "bfloat16"}), ("njax_version", None),
+     ("config", {"layer_kinds": None})],
+)  # fmt: skip
+def test_inspection_of_a_damaged_manifest(dst, part, value):
+    data = json.loads((dst / "manifest.json").read_text()) | {part: value}
+    (dst / "manifest.json").write_text(json.dumps(data))
+    with pytest.raises(CheckpointError, match=r"manifest\.json: .*(is damaged|layer_kinds)"):
+        describe(dst)
 
 
 def test_what_is_no_checkpoint(src, tmp_path):

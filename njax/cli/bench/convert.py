@@ -112,7 +112,8 @@ def make_checkpoint(directory: Path, size: int) -> dict[str, int]:
     directory.mkdir()
     config = hf_config(layers)
     (directory / "config.json").write_text(json.dumps(config))
-    (directory / "tokenizer.json").write_text('{"model": {"type": "BPE"}}')
+    tokenizer = {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}
+    (directory / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": tokenizer}))
     rng = np.random.default_rng(0)
     noise = (rng.standard_normal(8 * _MIB) * 0.02).astype(ml_dtypes.bfloat16)
     specs = tensor_specs(ModelConfig.from_hf(config)).values()
