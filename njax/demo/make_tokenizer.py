@@ -7,6 +7,7 @@ Byte-level BPE in the family's style (same word pattern, same added tokens in th
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -59,28 +60,42 @@ assistant
 
 def make() -> str:
     """The text of the tokenizer."""
+    return train([TEXT], VOCAB_SIZE)
+
+
+def train(texts: Iterable[str], size: int, words: str = WORDS) -> str:
+    """The text of a byte-level BPE tokenizer with `size` ids, the added tokens last.
+
+    Args:
+      texts: what the merges are learned from.
+      words: pattern of the pieces that merges stay within.
+
+    Raises:
+      ValueError: the texts are too few for so many merges.
+    """
     rust = Tokenizer(BPE())
     rust.normalizer = normalizers.NFC()
     rust.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
+            pre_tokenizers.Split(Regex(words), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     rust.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
-        vocab_size=VOCAB_SIZE - len(ADDED_TOKENS),
+        vocab_size=size - len(ADDED_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    rust.train_from_iterator([TEXT], trainer)
+    rust.train_from_iterator(texts, trainer)
     rust.add_tokens(
         [
             AddedToken(token, normalized=False, special=token not in PLAIN_TOKENS)
             for token in ADDED_TOKENS
         ]
     )
-    assert rust.get_vocab_size() == VOCAB_SIZE
+    if rust.get_vocab_size() != size:
+        raise ValueError(f"the texts give {rust.get_vocab_size()} tokens only, not {size}")
     return json.dumps(json.loads(rust.to_str()), ensure_ascii=False, indent=1) + "\n"
 
 

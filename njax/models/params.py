@@ -27,8 +27,8 @@ def _abstract(config: ModelConfig, dtype: Any) -> HybridModel:
     return nnx.eval_shape(lambda: HybridModel(config, dtype=dtype, rngs=nnx.Rngs(0)))
 
 
-def params_of(model: HybridModel) -> dict[str, Any]:
-    """Every parameter of a model by name."""
+def params_of(model: nnx.Module) -> dict[str, Any]:
+    """Every parameter of a model, or of a part of one, by name."""
     flat = nnx.to_flat_state(nnx.state(model, nnx.Param))
     return {_name(path): param.get_value() for path, param in flat}
 
