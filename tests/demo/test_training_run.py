@@ -98,7 +98,7 @@ def test_the_result_is_served(run, tmp_path):
     assert {"extra.mtp.fc.weight", "extra.mtp.norm.weight"} <= set(tensors)
     report = score(
         checkpoint, samples=1, names=("arithmetic", "tools"), max_tokens=8,
-        engine=EngineConfig(max_context=2048, max_concurrency=2, prefill_chunk=512),
+        engine=EngineConfig(max_context=2048, max_concurrency=2, prefill_chunk=64),
     )  # fmt: skip
     assert set(report["exact"]) == {"arithmetic", "tools"}
     plain = to_checkpoint(state.params, TOY.model, tokenizer_json, "bfloat16")

@@ -76,7 +76,7 @@ class Recipe:
 
     model: ModelConfig = SMALL
     phases: tuple[Phase, ...] = (
-        Phase(Bucket("short", 64, 2048), 0.55),
+        Phase(Bucket("short", 128, 1024), 0.55),
         Phase(Bucket("medium", 64, 2048), 0.30),
         Phase(Bucket("long", 26, 5120), 0.15),
     )
