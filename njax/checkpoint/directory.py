@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,4 +48,13 @@ def appearing(destination: Path) -> Iterator[Path]:
     except OSError as error:
         raise CheckpointError(f"{destination}: cannot write: {error}") from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
+
+
+def _remove(directory: Path) -> None:
+    """Removes a directory even if a writer that is being stopped adds a last file meanwhile."""
+    for _ in range(50):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not os.path.lexists(directory):
+            return
+        time.sleep(0.1)

@@ -11,11 +11,13 @@ compression (weights do not compress). A missing chunk is an error, never zeros.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,8 +46,9 @@ def write_arrays(
     Raises:
       CheckpointError: a source array is bad, or the disk refuses (full, read-only, too large).
     """
+    writer = _Writer()
     registry = ocp.type_handlers.create_type_handler_registry(
-        (LazyArray, _StreamingHandler(progress)),
+        (LazyArray, _StreamingHandler(writer, progress)),
         # Unused, but without it orbax warns that it has nowhere to keep jax.Array metadata.
         (jax.Array, ocp.type_handlers.ArrayHandler()),
     )
@@ -57,6 +60,8 @@ def write_arrays(
             checkpointer.save(directory.absolute(), args=ocp.args.PyTreeSave(dict(arrays)))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{directory}: cannot write: {_reason(error)}") from error
+    finally:
+        writer.stop()
 
 
 def check_arrays(
@@ -140,8 +145,8 @@ def _read_spec(folder: Path) -> dict[str, Any]:
 class _StreamingHandler(ocp.type_handlers.TypeHandler):
     """Writes `LazyArray` leaves one after the other; reading is left to orbax's own handlers."""
 
-    def __init__(self, progress: Progress | None):
-        self._progress = progress
+    def __init__(self, writer: _Writer, progress: Progress | None):
+        self._writer, self._progress = writer, progress
 
     def typestr(self) -> str:
         # What is on disk is an ordinary array: whoever restores it needs no lazy leaf type.
@@ -154,7 +159,7 @@ class _StreamingHandler(ocp.type_handlers.TypeHandler):
         args: Sequence[ocp.SaveArgs] | None = None,
     ) -> Sequence[Any]:
         for value, info in zip(values, infos, strict=True):
-            await _write(Path(info.parent_dir) / info.name, value)
+            await self._writer.write(Path(info.parent_dir) / info.name, value)
             if self._progress is not None:
                 self._progress(info.name, value.nbytes)
         return []
@@ -166,12 +171,46 @@ class _StreamingHandler(ocp.type_handlers.TypeHandler):
         raise NotImplementedError("orbax reads plain arrays itself")
 
 
-async def _write(folder: Path, value: LazyArray) -> None:
-    store = await ts.open(_zarr_spec(folder, value), create=True)
-    for low, high, block in value.blocks():
-        target = store[low:high] if value.shape else store
-        rows = np.asarray(block, order="C")
-        await target.write(rows, can_reference_source_data_indefinitely=True)
+class _Writer:
+    """Writes arrays, and can be stopped so that afterwards nothing more reaches the disk.
+
+    TensorStore goes on with a write that nobody waits for any longer (after Ctrl-C), and would make
+    files again in a directory that is being removed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._pending: Any = None
+
+    async def write(self, folder: Path, value: LazyArray) -> None:
+        spec = _zarr_spec(folder, value)
+        store = self._begin(lambda: ts.open(spec, create=True)).result()
+        for low, high, block in value.blocks():
+            target = store[low:high] if value.shape else store
+            rows = np.asarray(block, order="C")
+            # Not awaited: TensorStore would report to an event loop that an interrupt has closed.
+            self._begin(
+                functools.partial(target.write, rows, can_reference_source_data_indefinitely=True)
+            ).result()
+            await asyncio.sleep(0)  # where asyncio delivers Ctrl-C
+
+    def stop(self) -> None:
+        """Returns when what was begun has ended, well or badly; nothing is begun afterwards."""
+        with self._lock:
+            self._stopped = True
+            pending = self._pending
+        if pending is not None:
+            # Its error, if any, has been raised where the write was waited for.
+            with contextlib.suppress(Exception):
+                pending.result()
+
+    def _begin(self, start: Callable[[], Any]) -> Any:
+        with self._lock:
+            if self._stopped:
+                raise OSError("writing was stopped")
+            self._pending = start()
+            return self._pending
 
 
 def _zarr_spec(folder: Path, value: LazyArray) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,7 +64,7 @@ def convert(
 
     start = time.monotonic()
     try:
-        with _progress() as progress:
+        with _terminable(), _progress() as progress:
             manifest = convert_checkpoint(
                 source,
                 destination,
@@ -84,6 +86,23 @@ def convert(
         f"{destination}: {size:,} bytes, weights {weights}, activations "
         f"{profile['activations']}, in {time.monotonic() - start:.1f} s"
     )
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the command like Ctrl-C does: what was written so far is removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -48,6 +51,23 @@ def test_convert_says_what_is_wrong(src, tmp_path):
     assert result.stderr.startswith("error: ") and "inside the source" in result.stderr
     run("convert", src, tmp_path / "dst", "--quantize", "int3", code=2)
     assert not (tmp_path / "dst").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_conversion_leaves_nothing(model, tmp_path, number):
+    """Blocks are on their way to disk when the signal comes."""
+    for index in range(8):
+        model.tensors[f"mtp.big{index}"] = np.ones((400, 100_000), np.uint8)
+    command = [sys.executable, "-m", "njax", "convert", model.write(tmp_path / "src")]
+    with subprocess.Popen([*command, tmp_path / "dst"], stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline().startswith("10%")
+        assert len(list(tmp_path.iterdir())) == 2
+        child.send_signal(number)
+        output = child.communicate(timeout=60)[1]
+    assert child.returncode not in (0, -number), output
+    assert "Traceback" not in output
+    assert [path.name for path in tmp_path.iterdir()] == ["src"]
 
 
 def test_inspect(src, tmp_path):
