@@ -33,6 +33,8 @@ _DIALECTS: tuple[Dialect, ...] = (MODELOPT, COMPRESSED_TENSORS)
 INPUT_SCALES = tuple(d.input_scale for d in _DIALECTS)
 _GLOBALS = tuple(d.global_scale for d in _DIALECTS)
 _U8 = np.dtype(np.uint8)
+_TINY = np.finfo(np.float32).smallest_normal
+"""Accelerators flush smaller numbers to zero."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,10 +127,10 @@ def _nvfp4(
     stored = _positive(leaves[dialect.global_scale], part)
     with np.errstate(over="ignore"):
         multiplier = dialect.multiplier(stored)
-    if not (np.isfinite(multiplier) and multiplier > 0):
+    if not (np.isfinite(multiplier) and multiplier >= _TINY):
         raise CheckpointError(
-            f"{leaves[dialect.global_scale].name}: the inverse of {stored} is no finite positive "
-            "float32"
+            f"{leaves[dialect.global_scale].name}: the inverse of {stored} is no finite, "
+            "positive, normal float32"
         )
 
     def read_scales(low: int, high: int) -> np.ndarray[Any, Any]:
@@ -178,7 +180,7 @@ def _fp8(
     source = _leaf(leaves, "weight_scale", weight, "FP8")
     if source.dtype not in FLOATS:
         raise CheckpointError(f"{source.name}: {source.describe()}, expected BF16, F16 or F32")
-    check_shape(name, source, (), (1,), (part.total,), (part.total, 1), (part.count,))
+    check_shape(name, source, (), (1,), (1, 1), (part.total,), (part.total, 1), (part.count,))
     stored = cast_finite(source.name, source.read(), np.float32).reshape(-1)
     if stored.size == part.total:
         scale = stored[part.start : part.start + n]
@@ -206,8 +208,10 @@ def _positive(source: SourceTensor, part: Part) -> np.float32:
         raise CheckpointError(f"{source.name}: {source.describe()}, expected F32")
     values = source.read().astype(np.float32).reshape(-1)
     value = values[part.index if values.size == part.count else 0]
-    if not (np.isfinite(value) and value > 0):
-        raise CheckpointError(f"{source.name}: matrix scale {value}, expected finite and positive")
+    if not (np.isfinite(value) and value >= _TINY):
+        raise CheckpointError(
+            f"{source.name}: matrix scale {value}, expected a finite, positive, normal float32"
+        )
     return np.float32(value)
 
 

@@ -21,6 +21,8 @@ from njax.checkpoint.json_files import read_json
 from njax.errors import CheckpointError
 
 INDEX = "model.safetensors.index.json"
+MAX_NAME = 200
+"""Bytes of a tensor name in UTF-8; with what is put before and after it must be a file name."""
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -195,6 +197,10 @@ def read_header(path: Path) -> dict[str, SourceTensor]:
             f"{path}: not a whole safetensors file ({error}); it may be truncated or damaged, "
             "download it again"
         ) from None
+    for name in header:
+        problem = _unusable(name)
+        if problem:
+            raise CheckpointError(f"{path}: the tensor name {name[:300]!r} {problem}; rename it")
     base = 8 + length
     return {
         name: SourceTensor(
@@ -208,3 +214,16 @@ def read_header(path: Path) -> dict[str, SourceTensor]:
         for name, entry in header.items()
         if name != "__metadata__"
     }
+
+
+def _unusable(name: str) -> str | None:
+    """Why a tensor cannot keep its name: carried-along ones become folders called by it."""
+    if not name:
+        return "is empty"
+    if "/" in name:
+        return "holds a '/'"
+    if not name.isprintable():
+        return "holds a character that cannot be printed"
+    if len(name.encode("utf-8", "replace")) > MAX_NAME:
+        return f"is longer than {MAX_NAME} bytes"
+    return None

@@ -76,6 +76,21 @@ def test_bad_tensors(model, tmp_path, apply, message, quantize):
     refused(model.write(tmp_path / "src"), message, quantize=quantize)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mtp./../../evil", r"the tensor name 'mtp\./\.\./\.\./evil' holds a '/'"),
+        ("mtp.a/zarr.json", r"the tensor name 'mtp\.a/zarr\.json' holds a '/'"),
+        ("mtp.\0", r"the tensor name 'mtp\.\\x00' holds a character that cannot be printed"),
+        ("mtp.\n", r"the tensor name 'mtp\.\\n' holds a character that cannot be printed"),
+        ("mtp." + "x" * 240, r"the tensor name 'mtp\.x+' is longer than 200 bytes"),
+    ],
+)
+def test_names_that_cannot_be_file_names(model, tmp_path, name, message):
+    model.tensors[name] = np.ones(2, BF16)
+    refused(model.write(tmp_path / "src"), r"model\.safetensors: " + message)
+
+
 def test_float32_beyond_bf16_is_refused(new_model, tmp_path):
     model = new_model(dtype=np.float32)
     change(DOWN, (1, 2), np.finfo(np.float32).max)(model)

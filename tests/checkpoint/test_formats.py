@@ -143,7 +143,8 @@ def test_fused_query_key_value(model, tmp_path, dtype):
 
 
 @pytest.mark.parametrize(
-    "scale_shape", [lambda n: (n,), lambda n: (n, 1), lambda n: (), lambda n: (1,)]
+    "scale_shape",
+    [lambda n: (n,), lambda n: (n, 1), lambda n: (), lambda n: (1,), lambda n: (1, 1)],
 )
 @pytest.mark.parametrize("scale_dtype", [BF16, np.float32])
 def test_fp8_rows(model, tmp_path, scale_shape, scale_dtype):
@@ -261,6 +262,8 @@ F32 = np.float32
         ("modelopt", spoil_block(0), NAME + r"_scale: zero scale of a block of nonzero"),
         ("modelopt", spoil("_scale_2", F32(0)), NAME + r"_scale_2: matrix scale 0"),
         ("modelopt", spoil("_scale_2", F32(-1)), NAME + r"_scale_2: matrix scale -1"),
+        ("modelopt", spoil("_scale_2", F32(1e-45)), NAME + r"_scale_2: .*normal float32"),
+        ("compressed", spoil("_global_scale", F32(3e38)), NAME + r"_global_scale: the inverse"),
         ("modelopt", spoil("_scale_2", F32(np.inf)), NAME + r"_scale_2: matrix scale inf"),
         ("modelopt", spoil("_scale_2", F32(np.nan)), NAME + r"_scale_2: matrix scale nan"),
         ("modelopt", spoil("_scale_2", np.ones(2, F32)), NAME + r"_scale_2.*shape \[2\]"),
@@ -275,7 +278,7 @@ F32 = np.float32
         ("modelopt", spoil("", np.ones((48, 32), np.int32)), NAME + r": a weight of type I32"),
         ("compressed", spoil("_global_scale", F32(0)), NAME + r"_global_scale: matrix scale 0"),
         ("compressed", spoil("_global_scale", F32(-3)), NAME + r"_global_scale: matrix scale -3"),
-        ("compressed", spoil("_global_scale", F32(1e-40)), NAME + r"_global_scale: the inverse"),
+        ("compressed", spoil("_global_scale", F32(1e-40)), NAME + r"_global_scale: matrix scale"),
         ("compressed", drop("_packed"), r"belongs to layers\.1\.mlp\.gate_proj\.weight, whose"),
         ("compressed", spoil("_zero_point", F32(0)), r"gate_proj\.weight_zero_point, which"),
     ],
