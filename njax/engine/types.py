@@ -85,7 +85,8 @@ class SamplingParams:
 
 def _check_real(name: str, value: float, low: float, high: float, low_open: bool = False) -> None:
     below = value <= low if low_open else value < low
-    if not math.isfinite(value) or below or value > high:
+    # The range first: isfinite() of an integer too large for a float raises.
+    if below or not value <= high or not math.isfinite(value):
         bracket = "(" if low_open else "["
         raise InvalidRequest(
             f"{name} is {value}; it must be a number in {bracket}{low:g}, {high:g}]", param=name

@@ -111,6 +111,7 @@ def test_strict_dtypes_and_types():
     "bad",
     [
         {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")},
+        {"temperature": 10**400}, {"min_p": -(10**400)},
         {"top_p": 0.0}, {"top_p": 1.1}, {"top_p": float("nan")}, {"min_p": -0.1}, {"min_p": 2.0},
         {"top_k": -1}, {"seed": -1}, {"seed": 2**64},
     ],
