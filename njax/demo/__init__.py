@@ -4,6 +4,9 @@
 tongues, but runs the same code as a real model: gated delta layers and gated attention, tool
 calls and thinking in the template, special tokens in the tokenizer.
 
+A trained one is in the making: `data` generates its closed world, `python -m njax.demo.train`
+trains it (see `training`).
+
 `tokenizer.json` comes from `make_tokenizer`; `chat_template.jinja` is written by hand.
 """
 

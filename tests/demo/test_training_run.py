@@ -41,6 +41,7 @@ TOY = Recipe(
     phases=(Phase(Bucket("short", 2, 512), 1.0),),
     dtype="float32",
     warmup=3,
+    learning_rate=2e-2,
     vocabulary_samples=40,
     mtp_depth=2,
     fake_quant_from=0.8,

@@ -151,7 +151,8 @@ def _decide(recipe: Recipe, options: RunOptions, progress: Progress, say: Say) -
 
 
 def _log(progress: Progress, pending: list[tuple[int, float, int, dict[str, jax.Array]]]) -> None:
-    for step, rate, tokens, report in pending:
+    reports = jax.device_get([report for *_, report in pending])
+    for (step, rate, tokens, _), report in zip(pending, reports, strict=True):
         row: dict[str, Any] = {"step": step, "tokens": tokens, "learning_rate": rate}
         row |= {name: round(float(value), 5) for name, value in report.items()}
         progress.losses.append(row)

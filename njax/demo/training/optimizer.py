@@ -30,6 +30,7 @@ def make_optimizer(recipe: Recipe) -> optax.GradientTransformation:
             weight_decay_mask=is_matrix,
             adam_b1=0.9,
             adam_b2=0.95,
+            adam_learning_rate=_PLAIN_RATE,
             consistent_rms=0.2,
             # Weights are [outputs, inputs], in a stack [matrices, outputs, inputs].
             muon_weight_dimension_numbers=lambda params: {
@@ -45,6 +46,8 @@ def make_optimizer(recipe: Recipe) -> optax.GradientTransformation:
 
 
 _STACK = "stack."
+_PLAIN_RATE = 0.5
+"""Learning rate of everything that is no matrix, in parts of that of the matrices."""
 
 
 def _stacking(

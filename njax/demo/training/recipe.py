@@ -60,12 +60,12 @@ class Recipe:
       phases: buckets; each step draws one by its share. Buckets of one shape share a program.
       dtype: of activations; parameters and optimizer state are float32.
       seed: of data, initial weights and the order of buckets.
-      learning_rate: the peak. Warm-up over `warmup` steps, then constant, then linear to zero over
-        the last `decay` (a fraction) of the steps.
+      learning_rate: of matrices, the peak; half of it for the rest (with Muon). Warm-up over
+        `warmup` steps, then constant, then linear to zero over the last `decay` (a fraction).
       optimizer: "muon" (matrices by Muon, the rest by AdamW) or "adamw".
       weight_decay: times the learning rate; matrices only.
       clip: largest norm of the whole gradient.
-      prompt_weight: loss weight of tokens that the model does not write.
+      prompt_weight: weight of the mean loss of tokens that the model does not write.
       mtp_weight: loss weight of the multi-token layer.
       mtp_depth: how many tokens it drafts in training, one from the other.
       mtp_chain_share: share of the rows that go beyond its first draft.

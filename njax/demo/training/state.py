@@ -70,7 +70,7 @@ def initial_params(recipe: Recipe) -> dict[str, jax.Array]:
         if len(shape) == 1:
             return np.zeros(shape)
         if name == "embedding.weight":
-            return rng.standard_normal(shape) * 0.02 * (1.0 if config.tied_head else 10.0)
+            return rng.standard_normal(shape) * (0.04 if config.tied_head else 0.2)
         if name.endswith("conv.weight"):
             # The newest input passes; the others begin small.
             return np.eye(1, shape[1], shape[1] - 1) + 0.1 * rng.standard_normal(shape)

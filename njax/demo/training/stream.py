@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator
 from types import TracebackType
 
+import jax
+
 from njax.demo.data.dice import Dice
 from njax.demo.data.pack import Batch, Bucket, make_batch
 from njax.demo.data.render import Renderer
@@ -86,7 +88,7 @@ class Stream:
 def _start(tokenizer_json: str) -> None:
     global _renderer
     # The packages import JAX; a worker must not take memory of the accelerator.
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    jax.config.update("jax_platforms", "cpu")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     _renderer = make_renderer(tokenizer_json)
 
