@@ -10,5 +10,11 @@ Conventions, each as in the family's reference implementation:
 - norms, softmax, gates and the recurrent state are float32 whatever the activation dtype;
 - a prompt passes in chunks of whole 64-token blocks, decoding passes one token of each lane.
 
+Bits on XLA:CPU: those of a sequence depend on its tokens alone, whatever the chunks of its prompt,
+their padding, its lane and pages and the other lanes (tests/models/test_one_answer.py). Two pairs
+of paths agree to rounding only: a token that was decoded and the same one prefilled, and decoding
+at two different numbers of lanes (the sums of the one-token delta rule); a server's number of lanes
+is fixed.
+
 `params` names the parameters and builds the module from loaded ones.
 """
