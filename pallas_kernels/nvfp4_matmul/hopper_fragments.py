@@ -82,7 +82,7 @@ def multiply_mgpu(
       xs: bfloat16 [8, 256] each, in X_ROWS layout.
     """
     chains, tiles = len(sums), len(xs)
-    result = tuple(plgpu.ShapeDtypeStruct(s.shape, jnp.float32, WGMMA) for s in sums)
+    result = tuple(plgpu.ShapeDtypeStruct(s.shape, jnp.dtype(jnp.float32), WGMMA) for s in sums)
 
     @plgpu.inline_mgpu(
         arg_types=(WGMMA,) * chains + (QUAD_ROWS,) * 3 + (X_ROWS,) * tiles, return_type=result
@@ -167,7 +167,7 @@ def decode_group_mgpu(words: jax.Array, scales: jax.Array, half: int, group: int
 
     @plgpu.inline_mgpu(
         arg_types=(QUAD_ROWS, QUAD_ROWS),
-        return_type=plgpu.ShapeDtypeStruct((64, 64), jnp.bfloat16, WGMMA),
+        return_type=plgpu.ShapeDtypeStruct((64, 64), jnp.dtype(jnp.bfloat16), WGMMA),
     )
     def leaf(_: Any, word_regs: Any, scale_regs: Any) -> Any:
         i32, pair = mosaic.i32(), ir.VectorType.get((2,), ir.BF16Type.get())

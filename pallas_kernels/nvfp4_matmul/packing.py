@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +76,7 @@ def _rotl(x: jax.Array, by: int) -> jax.Array:
     return x if by == 0 else (x << by) | (x >> (32 - by))
 
 
-def _u32(value: int) -> jnp.uint32:
+def _u32(value: int) -> Any:
     return jnp.uint32(value & 0xFFFFFFFF)
 
 

@@ -200,6 +200,7 @@ class _Source:
     failed = None
 
     def __init__(self, step_s: float):
+        from njax.config import EngineConfig
         from njax.demo import load_demo
         from njax.text.chat_template import ChatTemplate
         from njax.text.prompt import PromptRenderer
@@ -208,8 +209,10 @@ class _Source:
         demo = load_demo()
         assert demo.chat_template is not None
         template = ChatTemplate(demo.chat_template, demo.tokenizer_config)
+        self.config = EngineConfig()
         self.template_options = template.options
-        self.render = PromptRenderer(Tokenizer.from_json(demo.tokenizer_json), template).render
+        self.tokenizer = Tokenizer.from_json(demo.tokenizer_json)
+        self.render = PromptRenderer(self.tokenizer, template).render
         self._step_s = step_s
         self._wake = threading.Condition()
         self._active: list[list[Any]] = []

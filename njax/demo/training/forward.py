@@ -91,7 +91,7 @@ def draft(
 def logits(params: Params, config: ModelConfig, hidden: jax.Array) -> jax.Array:
     """float32 [..., vocabulary]."""
     name = "embedding.weight" if config.tied_head else "head.weight"
-    return _linear(hidden, params[name], jnp.float32)
+    return _linear(hidden, params[name], jnp.dtype(jnp.float32))
 
 
 def _angles(config: ModelConfig, segments: jax.Array) -> tuple[jax.Array, jax.Array]:
