@@ -18,6 +18,9 @@ LayerKind = Literal["delta", "attention"]
 BLOCK = 64
 """Tokens of a delta-rule block, of a KV page and of a prefix-hash block: one grid for all."""
 
+KV_DTYPES = ("bf16", "int8")
+"""How keys and values can be stored; int8 has one float16 scale for 64 elements of a head."""
+
 MAX_LANES = 1024
 """A bound on nonsense; useful widths end far below."""
 
@@ -286,6 +289,7 @@ class EngineConfig:
       prefill_chunk: most prompt tokens of one prefill step; a multiple of `BLOCK`.
       kv_capacity: tokens of the KV page pool, or None for max_concurrency * max_context.
       prefix_cache_bytes: budget of the seed store; 0 turns it off.
+      kv_dtype: how keys and values are stored, one of `KV_DTYPES`; None: as activations are.
     """
 
     max_context: int = 8192
@@ -295,6 +299,7 @@ class EngineConfig:
     prefill_chunk: int = 512
     kv_capacity: int | None = None
     prefix_cache_bytes: int = 0
+    kv_dtype: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_context", "max_concurrency", "prefill_chunk"):
@@ -310,6 +315,8 @@ class EngineConfig:
             raise StartupError("pending_timeout_s must be positive")
         if self.prefix_cache_bytes < 0:
             raise StartupError("prefix_cache_bytes must not be negative")
+        if self.kv_dtype is not None and self.kv_dtype not in KV_DTYPES:
+            raise StartupError(f"kv_dtype is {self.kv_dtype!r}; there are {', '.join(KV_DTYPES)}")
         if self.prefill_chunk % BLOCK:
             raise StartupError(
                 f"prefill_chunk is {self.prefill_chunk}; it must be a multiple of {BLOCK}"

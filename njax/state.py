@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from njax.config import BLOCK, ModelConfig
+from pallas_kernels.attention import Pages, zero_pages
 
 
 @jax.tree_util.register_dataclass
@@ -40,11 +41,12 @@ class KVPages:
     Attributes:
       k: [P, Hkv, BLOCK, D] normed and rotated keys.
       v: [P, Hkv, BLOCK, D] values.
+    Each is an array or, in an int8 cache, codes and scales; all leaves have P in front.
     Page 0 is scratch: padding rows are written there and nobody reads it.
     """
 
-    k: jax.Array
-    v: jax.Array
+    k: Pages
+    v: Pages
 
 
 @jax.tree_util.register_dataclass
@@ -56,9 +58,23 @@ class ModelState:
     kv: tuple[KVPages, ...]
 
 
-def init_state(config: ModelConfig, *, batch: int, pages: int, dtype: jnp.dtype) -> ModelState:
+def kv_storage(name: str | None, activations: jnp.dtype) -> jnp.dtype:
+    """The dtype of the elements of KV pages for an `EngineConfig.kv_dtype`."""
+    stored = {"bf16": jnp.bfloat16, "int8": jnp.int8}
+    return jnp.dtype(activations if name is None else stored[name])
+
+
+def init_state(
+    config: ModelConfig,
+    *,
+    batch: int,
+    pages: int,
+    dtype: jnp.dtype,
+    kv_dtype: jnp.dtype | None = None,
+) -> ModelState:
     """Zeroed state for `batch` sequences over a pool of `pages` pages (page 0 included).
 
+    KV pages are of `kv_dtype`, by default of `dtype`; int8 means codes with scales.
     Under `jax.eval_shape` it gives the abstract state, so byte counts need no allocation.
     """
     delta = tuple(
@@ -71,9 +87,10 @@ def init_state(config: ModelConfig, *, batch: int, pages: int, dtype: jnp.dtype)
         )
         for _ in range(config.delta_layers)
     )
+    stored = jnp.dtype(dtype if kv_dtype is None else kv_dtype)
     shape = (pages, config.num_kv_heads, BLOCK, config.head_dim)
     kv = tuple(
-        KVPages(k=jnp.zeros(shape, dtype), v=jnp.zeros(shape, dtype))
+        KVPages(k=zero_pages(shape, stored), v=zero_pages(shape, stored))
         for _ in range(config.attention_layers)
     )
     return ModelState(delta=delta, kv=kv)
@@ -99,3 +116,11 @@ class Snapshot:
 def tree_bytes(tree: object) -> int:
     """Bytes of all arrays (or abstract arrays) in a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def kv_token_bytes(config: ModelConfig, kv_dtype: jnp.dtype) -> int:
+    """Bytes of one token's keys and values in all attention layers."""
+    state = jax.eval_shape(
+        lambda: init_state(config, batch=1, pages=1, dtype=kv_dtype, kv_dtype=kv_dtype)
+    )
+    return tree_bytes(state.kv) // BLOCK

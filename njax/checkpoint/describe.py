@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+
 from njax.checkpoint.convert import CONFIG, open_source
 from njax.checkpoint.manifest import FILE, make_manifest, read_manifest
+from njax.config import ModelConfig
+from njax.state import kv_token_bytes
 
 ELEMENTS = {
     "bfloat16": "bfloat16",
@@ -25,7 +29,8 @@ def describe(directory: str | Path) -> dict[str, Any]:
 
     Returns:
       JSON-ready: path, format ("njax" or "huggingface"), config, numeric_profile, tensors (name,
-      kind, dtype, shape, bytes), kinds (kind -> tensors, bytes), bytes, manifest (the rest of it).
+      kind, dtype, shape, bytes), kinds (kind -> tensors, bytes), bytes, kv_token_bytes (storage ->
+      bytes of a token in the KV cache), manifest (the rest of it).
 
     Raises:
       CheckpointError: neither of the two, or damaged.
@@ -68,5 +73,9 @@ def describe(directory: str | Path) -> dict[str, Any]:
         "tensors": tensors,
         "kinds": dict(sorted(kinds.items())),
         "bytes": sum(tensor["bytes"] for tensor in tensors),
+        "kv_token_bytes": {
+            dtype: kv_token_bytes(ModelConfig.from_dict(manifest["config"]), jnp.dtype(dtype))
+            for dtype in (manifest["numeric_profile"]["kv"], "int8")
+        },
         "manifest": rest,
     }

@@ -63,6 +63,10 @@ def _print(found: dict[str, Any]) -> None:
             f"  {tensor['name']:<{width}}  {tensor['kind']:<8}  {tensor['dtype']:<24}  "
             f"{shape:<16}  {tensor['bytes']:>14,}"
         )
+    typer.echo("\nbytes of a token in the KV cache")
+    for dtype, count in found["kv_token_bytes"].items():
+        flag = " (njax serve --kv-dtype int8)" if dtype == "int8" else ""
+        typer.echo(f"  {dtype:<20} {count:,}{flag}")
     typer.echo("\nbytes")
     for kind, sums in found["kinds"].items():
         typer.echo(f"  {kind:<8} {sums['tensors']:>6} tensors {sums['bytes']:>16,}")

@@ -40,6 +40,14 @@ def serve(
     kv_capacity: Annotated[
         str, typer.Option(metavar="TOKENS|auto", help="Tokens that all lanes may hold; auto: full.")
     ] = "auto",
+    kv_dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="bf16|int8",
+            help="How keys and values are stored.",
+            show_default="as activations",
+        ),
+    ] = None,
     max_concurrency: Annotated[
         int, typer.Option(min=1, help="Requests that generate together (lanes).")
     ] = _DEFAULT.max_concurrency,
@@ -74,6 +82,7 @@ def serve(
         pending_timeout_s=pending_timeout_ms / 1000,
         prefill_chunk=prefill_chunk,
         kv_capacity=_capacity(kv_capacity),
+        kv_dtype=kv_dtype,
         prefix_cache_bytes=prefix_cache_mib * _MIB,
     )
     from server.listen import bind, url_of

@@ -42,7 +42,7 @@ from njax.errors import (
 from njax.models.params import bind, place
 from njax.prefix.identity import root_digest
 from njax.prefix.seeds import SeedStore
-from njax.state import tree_bytes
+from njax.state import kv_storage, kv_token_bytes, tree_bytes
 from njax.text.chat_template import ChatTemplate
 from njax.text.prompt import Prompt, PromptRenderer
 from njax.text.tokenizer import Tokenizer
@@ -86,7 +86,9 @@ class Engine:
             )
             self.template_options = template.options
         self._fingerprint = _fingerprint(checkpoint)
-        self._profile = f"activations={checkpoint.dtype} kv={checkpoint.dtype} state=float32"
+        self._kv_dtype = kv_storage(self.config.kv_dtype, self._dtype)
+        self._kv_token_bytes = kv_token_bytes(self.model_config, self._kv_dtype)
+        self._profile = f"activations={checkpoint.dtype} kv={self._kv_dtype} state=float32"
         self._store = SeedStore(self.config.prefix_cache_bytes)
         self._pool = PagePool(self.config.pool_pages)
         self._scheduler = Scheduler(self.config.max_concurrency, self._pool)
@@ -153,6 +155,7 @@ class Engine:
             f"{self.config.max_context} tokens need {tree_bytes(state) / 2**30:.1f} GiB of state "
             f"({tree_bytes(state.model.kv) / 2**30:.1f} GiB of it the KV pool) besides the "
             "weights; lower --max-context, --max-concurrency or --kv-capacity"
+            + ("" if self._kv_dtype == jnp.int8 else ", or store it as --kv-dtype int8")
         )
 
     # --- requests ------------------------------------------------------------------------------
@@ -258,6 +261,8 @@ class Engine:
             "pages_used": self._pool.used,
             "pages_free": self._pool.free,
             "page_tokens": BLOCK,
+            "kv_dtype": str(self._kv_dtype),
+            "kv_token_bytes": self._kv_token_bytes,
             "compiles_after_ready": (
                 compile_counter().count - self._compiles_at_ready if self._executor else 0
             ),

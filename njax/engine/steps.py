@@ -28,7 +28,7 @@ from njax.engine.logits import (
     log_probabilities,
 )
 from njax.engine.sampling import LaneSampling, sample
-from njax.state import DeltaState, KVPages, ModelState, init_state
+from njax.state import DeltaState, KVPages, ModelState, init_state, kv_storage
 
 Progress = Callable[[str, int, int], None]
 """Called with (what has been done, steps done, steps in all)."""
@@ -70,7 +70,11 @@ def init_engine_state(model: ModelConfig, engine: EngineConfig, dtype: jnp.dtype
     """Zeroed state; `jax.eval_shape` of it costs nothing."""
     return EngineState(
         model=init_state(
-            model, batch=engine.max_concurrency, pages=engine.pool_pages + 1, dtype=dtype
+            model,
+            batch=engine.max_concurrency,
+            pages=engine.pool_pages + 1,
+            dtype=dtype,
+            kv_dtype=kv_storage(engine.kv_dtype, dtype),
         ),
         last_token=jnp.zeros(engine.max_concurrency, jnp.int32),
         counts=init_counts(engine.max_concurrency, model.vocab_size),

@@ -1,7 +1,8 @@
 """Grouped-query attention over paged keys and values.
 
 A pool [P, Hkv, R, D] holds pages of R rows (64 in njax); a sequence owns the pages its row of
-the page table lists, in order. Page 0 is scratch: nobody reads it.
+the page table lists, in order. Page 0 is scratch: nobody reads it. A pool is a plain array or
+`Int8Pages`; both pools of a call are of one kind.
 """
 
 from __future__ import annotations
@@ -9,16 +10,29 @@ from __future__ import annotations
 import jax
 
 from pallas_kernels.attention import xla
+from pallas_kernels.attention.pages import GROUP, Int8Pages, Pages, zero_pages
 from pallas_kernels.dispatch import dispatch
 
 APPEND_IMPLEMENTATIONS = {"xla": xla.append_kv}
 PREFILL_IMPLEMENTATIONS = {"xla": xla.attention_prefill}
 DECODE_IMPLEMENTATIONS = {"xla": xla.attention_decode}
 
+__all__ = [
+    "APPEND_IMPLEMENTATIONS",
+    "DECODE_IMPLEMENTATIONS",
+    "PREFILL_IMPLEMENTATIONS",
+    "Int8Pages",
+    "Pages",
+    "append_kv",
+    "attention_decode",
+    "attention_prefill",
+    "zero_pages",
+]
+
 
 def append_kv(
-    pages_k: jax.Array,
-    pages_v: jax.Array,
+    pages_k: Pages,
+    pages_v: Pages,
     k: jax.Array,
     v: jax.Array,
     page_table: jax.Array,
@@ -26,7 +40,7 @@ def append_kv(
     lengths: jax.Array,
     *,
     implementation: str | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Pages, Pages]:
     """Writes T new tokens of each sequence into its pages; in place when the pools are donated.
 
     Token t of sequence b goes to row (start + t) % R of page page_table[b, (start + t) // R];
@@ -34,7 +48,7 @@ def append_kv(
 
     Args:
       pages_k, pages_v: [P, Hkv, R, D].
-      k, v: [B, T, Hkv, D], dtype of the pool.
+      k, v: [B, T, Hkv, D]; rounded to the dtype of the pool, or quantised as `pages.encode` says.
       page_table: int32 [B, N], entries below P.
       start: int32 [B], the position of token 0.
       lengths: int32 [B], 0 to T.
@@ -59,8 +73,8 @@ def append_kv(
 
 def attention_prefill(
     q: jax.Array,
-    pages_k: jax.Array,
-    pages_v: jax.Array,
+    pages_k: Pages,
+    pages_v: Pages,
     page_table: jax.Array,
     start: jax.Array,
     lengths: jax.Array,
@@ -71,8 +85,8 @@ def attention_prefill(
     """Causal attention of T queries of each sequence; all K and V, their own too, are in pages.
 
     Query t stands at position start + t and sees the positions up to its own. Softmax and sums
-    are float32. The bits of a row do not depend on T, on the length of the page table or on
-    which pages hold the sequence.
+    are float32; int8 pages are decoded to float32, queries are never quantised. The bits of a row
+    do not depend on T, on the length of the page table or on which pages hold the sequence.
 
     Args:
       q: [B, T, Hq, D], Hq a multiple of Hkv; query head h reads KV head h // (Hq // Hkv).
@@ -103,8 +117,8 @@ def attention_prefill(
 
 def attention_decode(
     q: jax.Array,
-    pages_k: jax.Array,
-    pages_v: jax.Array,
+    pages_k: Pages,
+    pages_v: Pages,
     page_table: jax.Array,
     lengths: jax.Array,
     *,
@@ -140,8 +154,8 @@ def attention_decode(
 
 def _check(
     op: str,
-    pages_k: jax.Array,
-    pages_v: jax.Array,
+    pages_k: Pages,
+    pages_v: Pages,
     batch: int,
     page_table: jax.Array,
     start: jax.Array,
@@ -151,6 +165,13 @@ def _check(
         raise ValueError(
             f"{op}: pages are {pages_k.shape} and {pages_v.shape}, expected [P, Hkv, R, D] twice"
         )
+    if isinstance(pages_k, Int8Pages) != isinstance(pages_v, Int8Pages):
+        raise ValueError(f"{op}: one pool is int8, the other is not")
+    for pages in (pages_k, pages_v):
+        if isinstance(pages, Int8Pages):
+            wanted = (*pages.shape[:3], -(-pages.shape[3] // GROUP))
+            if pages.scales.shape != wanted:
+                raise ValueError(f"{op}: scales are {pages.scales.shape}, expected {wanted}")
     if page_table.ndim != 2 or page_table.shape[0] != batch:
         raise ValueError(f"{op}: page_table is {page_table.shape}, expected [{batch}, N]")
     for name, array in (("start", start), ("lengths", lengths)):
@@ -158,7 +179,7 @@ def _check(
             raise ValueError(f"{op}: {name} is {array.shape}, expected {(batch,)}")
 
 
-def _check_heads(op: str, q: jax.Array, pages_k: jax.Array) -> None:
+def _check_heads(op: str, q: jax.Array, pages_k: Pages) -> None:
     heads, dim = q.shape[-2:]
     if dim != pages_k.shape[3] or heads % pages_k.shape[1]:
         raise ValueError(f"{op}: q {q.shape} does not fit pages {pages_k.shape} ([P, Hkv, R, D])")

@@ -4,6 +4,7 @@ Bits: a trip has one fixed shape, its groups of pages sit at absolute positions,
 are known only at run time, so that the compiler can neither unroll nor fold a single trip. A
 group that a row does not see leaves that row's running maximum, sum and accumulator exactly as
 they were (factor exp(0) = 1, addend 0). So a row's result depends on the tokens it sees alone.
+Int8 pages are decoded to float32 inside the trip; the pool itself never is.
 """
 
 from __future__ import annotations
@@ -13,35 +14,42 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from pallas_kernels.attention.pages import Int8Pages, Pages, decode, encode
+
 _TILE = 64  # queries of a prefill trip
 _GROUP = 4  # pages of a trip
 _UNSEEN = float(np.finfo(np.float32).min)  # finite: the difference of two of them is 0, not NaN
 
 
 def append_kv(
-    pages_k: jax.Array,
-    pages_v: jax.Array,
+    pages_k: Pages,
+    pages_v: Pages,
     k: jax.Array,
     v: jax.Array,
     page_table: jax.Array,
     start: jax.Array,
     lengths: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Pages, Pages]:
     """Shapes as in the package."""
     tokens = jnp.arange(k.shape[1])[None]
     position = start[:, None] + tokens
     page = jnp.take_along_axis(page_table, position // pages_k.shape[2], axis=1, mode="clip")
     page = jnp.where(tokens < lengths[:, None], page, 0)
     row = position % pages_k.shape[2]
-    pages_k = pages_k.at[page, :, row].set(k.astype(pages_k.dtype))
-    pages_v = pages_v.at[page, :, row].set(v.astype(pages_v.dtype))
-    return pages_k, pages_v
+
+    def write(pages: Pages, new: jax.Array) -> Pages:
+        rows = encode(new) if isinstance(pages, Int8Pages) else new
+        return jax.tree.map(
+            lambda leaf, values: leaf.at[page, :, row].set(values.astype(leaf.dtype)), pages, rows
+        )
+
+    return write(pages_k, k), write(pages_v, v)
 
 
 def attention_prefill(
     q: jax.Array,
-    pages_k: jax.Array,
-    pages_v: jax.Array,
+    pages_k: Pages,
+    pages_v: Pages,
     page_table: jax.Array,
     start: jax.Array,
     lengths: jax.Array,
@@ -82,8 +90,8 @@ def attention_prefill(
 
 def attention_decode(
     q: jax.Array,
-    pages_k: jax.Array,
-    pages_v: jax.Array,
+    pages_k: Pages,
+    pages_v: Pages,
     page_table: jax.Array,
     lengths: jax.Array,
     *,
@@ -101,8 +109,8 @@ def attention_decode(
 
 def _attend(
     rows: jax.Array,
-    pages_k: jax.Array,
-    pages_v: jax.Array,
+    pages_k: Pages,
+    pages_v: Pages,
     page_table: jax.Array,
     last: jax.Array,
     ends: jax.Array,
@@ -112,7 +120,9 @@ def _attend(
 
     Returns float32 [B, Hkv, M, D]; rows that see nothing are unspecified, finite.
     """
-    b, heads, _, dim = rows.shape
+    b, heads, _, _ = rows.shape
+    if isinstance(pages_k, Int8Pages):
+        rows = rows.astype(jnp.float32)  # decoded keys have more bits than bfloat16
     span = _GROUP * pages_k.shape[2]
     page_table = jnp.pad(page_table, ((0, 0), (0, -page_table.shape[1] % _GROUP)))
     groups = jnp.minimum((jnp.max(ends) + span - 1) // span, page_table.shape[1] // _GROUP)
@@ -124,9 +134,13 @@ def _attend(
         best, weight, out = carry
         table = lax.dynamic_slice_in_dim(page_table, index * _GROUP, _GROUP, axis=1)
 
-        def tokens(pages: jax.Array) -> jax.Array:
-            group = pages.at[table].get(mode="clip")
-            return group.transpose(0, 2, 1, 3, 4).reshape(b, heads, span, dim)
+        def tokens(pages: Pages) -> jax.Array:
+            def gather(leaf: jax.Array) -> jax.Array:
+                group = leaf.at[table].get(mode="clip")
+                return group.transpose(0, 2, 1, 3, 4).reshape(b, heads, span, leaf.shape[-1])
+
+            group = jax.tree.map(gather, pages)
+            return decode(group) if isinstance(group, Int8Pages) else group
 
         keys, values = tokens(pages_k), tokens(pages_v)
         position = index * span + jnp.arange(span)

@@ -84,6 +84,7 @@ def test_inspect(src, tmp_path):
     assert tensors["extra.mtp.fc.weight"] == {
         "name": "extra.mtp.fc.weight", "kind": "raw", "dtype": "BF16", "shape": [3, 5], "bytes": 30,
     }  # fmt: skip
+    assert list(data["kv_token_bytes"]) == ["bfloat16", "int8"]
     gate = tensors["layers.0.mlp.gate_proj.weight"]
     assert gate["bytes"] == 48 * 16 + 48 * 2 + 4
     assert sum(kind["bytes"] for kind in data["kinds"].values()) == data["bytes"]

@@ -57,6 +57,7 @@ def test_generate(njax, tmp_path):
         (("generate", "/no/such/model", "--prompt", "x"), 1, "no such directory"),
         (("inspect", "/no/such/model"), 1, "no such directory"),
         (("serve", "--kv-capacity", "many"), 1, "--kv-capacity"),
+        (("serve", "--kv-dtype", "int4"), 1, "kv_dtype is 'int4'"),
         (("serve", "--port", "70000"), 2, "--port"),
         (("nonsense",), 2, "nonsense"),
     ],

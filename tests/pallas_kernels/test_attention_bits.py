@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pallas_kernels import attention_decode, attention_prefill
-from pallas_kernels.attention import DECODE_IMPLEMENTATIONS, PREFILL_IMPLEMENTATIONS
+from pallas_kernels.attention import DECODE_IMPLEMENTATIONS, PREFILL_IMPLEMENTATIONS, reference
 from tests.pallas_kernels.support import DTYPES, assert_same_bits, normal, run
 
 jitted = functools.partial(jax.jit, static_argnames=("scale", "implementation"))
@@ -22,29 +22,31 @@ decode = jitted(attention_decode)
 # Hq, Hkv, D; four query heads a KV head and D 128 once gave chunk-dependent bits.
 SHAPES = [(1, 1, 16), (2, 1, 64), (6, 2, 32), (8, 2, 128), (3, 3, 48)]
 POOL = 64
+int8_or_not = pytest.mark.parametrize("int8", [False, True], ids=["plain", "int8"])
 
 
 def lay_out(
-    rng: np.random.Generator, keys: np.ndarray, values: np.ndarray, table_length: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng: np.random.Generator, keys: np.ndarray, values: np.ndarray, table_length: int, int8: bool
+) -> tuple[Any, Any, np.ndarray]:
     """Puts a sequence [S, Hkv, D] on random pages among rubbish -> k, v pools, table [N]."""
     length, hkv, d = keys.shape
     pages = -(-length // 64)
     table = rng.permutation(np.arange(1, POOL))[:table_length]
 
-    def pool(tokens: np.ndarray) -> np.ndarray:
+    def pool(tokens: np.ndarray) -> Any:
         result = normal(rng, POOL, hkv, 64, d, dtype=tokens.dtype)
         padded = np.pad(tokens, ((0, pages * 64 - length), (0, 0), (0, 0)))
         result[table[:pages]] = padded.reshape(pages, 64, hkv, d).transpose(0, 2, 1, 3)
-        return result
+        return reference.encode(result) if int8 else result
 
     return pool(keys), pool(values), table.astype(np.int32)
 
 
+@int8_or_not
 @pytest.mark.parametrize("implementation", PREFILL_IMPLEMENTATIONS)
 @hypothesis.settings(max_examples=8)
 @hypothesis.given(data=st.data())
-def test_prefill(implementation: str, data: st.DataObject) -> None:
+def test_prefill(implementation: str, int8: bool, data: st.DataObject) -> None:
     """Chunks of 512 on one table = any chunks on any other, beside other sequences."""
     dtype = data.draw(st.sampled_from(DTYPES))
     hq, hkv, d = data.draw(st.sampled_from(SHAPES))
@@ -54,7 +56,7 @@ def test_prefill(implementation: str, data: st.DataObject) -> None:
     q = normal(rng, total, hq, d, dtype=dtype)
 
     def attend(table_length: int, batch: int, lane: int, chunks: Any) -> np.ndarray:
-        k, v, table = lay_out(rng, keys, values, table_length)
+        k, v, table = lay_out(rng, keys, values, table_length, int8)
         tables = rng.integers(0, POOL, (batch, table_length), np.int32)
         tables[lane] = table
         done, pieces = 0, []
@@ -81,10 +83,11 @@ def test_prefill(implementation: str, data: st.DataObject) -> None:
     assert_same_bits(attend(table_length, batch, lane, sizes), expected)
 
 
+@int8_or_not
 @pytest.mark.parametrize("implementation", DECODE_IMPLEMENTATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_decode(shape: tuple[int, int, int], dtype: Any, implementation: str) -> None:
+def test_decode(shape: tuple[int, int, int], dtype: Any, implementation: str, int8: bool) -> None:
     """A lane's bits: the same in any lane, on any pages, whatever the other lanes hold."""
     hq, hkv, d = shape
     rng = np.random.default_rng(0)
@@ -93,7 +96,7 @@ def test_decode(shape: tuple[int, int, int], dtype: Any, implementation: str) ->
         q = normal(rng, hq, d, dtype=dtype)
         results = []
         for lane, table_length, others in ((0, 16, 0), (2, 16, 1000), (3, 16, 65), (1, 40, 999)):
-            k, v, table = lay_out(rng, keys, values, table_length)
+            k, v, table = lay_out(rng, keys, values, table_length, int8)
             tables = rng.integers(0, POOL, (4, table_length), np.int32)
             queries = normal(rng, 4, hq, d, dtype=dtype)
             lengths = np.full(4, others, np.int32)
