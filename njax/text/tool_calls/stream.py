@@ -75,9 +75,7 @@ class AnswerStream:
     def finish(self, truncated: bool = False) -> list[Event]:
         """The rest. `truncated`: the text was cut by a limit, not ended by the model."""
         events = list(self._events(self._splitter.finish(truncated)))
-        if self._search is not None:
-            # Reasoning comes before content; only what could not be told before comes late.
-            events += self._of_reasoning(self._search.finish(truncated))
+        events += self._end_search(truncated)
         events += self._count(self._parser.finish(truncated))
         if self._parser.calls == 0:
             events += [_moved(event, self._started) for event in self._found]
@@ -86,11 +84,17 @@ class AnswerStream:
     def _events(self, pieces: Iterable[Piece]) -> Iterable[Event]:
         for channel, text in pieces:
             if channel == "content":
+                yield from self._end_search(False)
                 yield from self._count(self._parser.push(text))
             elif self._search is not None:
                 yield from self._of_reasoning(self._search.push(text))
             else:
                 yield ReasoningDelta(text)
+
+    def _end_search(self, truncated: bool) -> list[Event]:
+        """The reasoning is over."""
+        search, self._search = self._search, None
+        return [] if search is None else self._of_reasoning(search.finish(truncated))
 
     def _of_reasoning(self, events: Iterable[Event]) -> list[Event]:
         out: list[Event] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.text.tool_calls.support import answer_of, calls_of
+from njax.text.tool_calls import ContentDelta, ReasoningDelta
+from tests.text.tool_calls.support import answer_of, calls_of, stream
 
 TOOLS = [
     {
@@ -88,3 +89,13 @@ def test_calls_in_reasoning_count_if_content_has_none():
     assert calls_of(answer) == OSLO * 2
     answer = answer_of(f"Hm. {call}", TOOLS, starts_in_reasoning=True)
     assert answer.tool_calls == () and answer.reasoning == f"Hm. {call}"
+
+
+def test_reasoning_comes_before_content():
+    options = {"tolerant": True, "starts_in_reasoning": True}
+    events = stream(["Why <tool_call", "</think>\n\nSo."], TOOLS, **options)
+    assert events == [
+        ReasoningDelta("Why"),
+        ReasoningDelta(" <tool_call"),
+        ContentDelta("So."),
+    ]
