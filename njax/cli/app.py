@@ -17,6 +17,7 @@ from njax.cli.chat import chat
 from njax.cli.convert import convert
 from njax.cli.generate import generate
 from njax.cli.inspect import inspect
+from njax.cli.perplexity import perplexity
 from njax.cli.serve import serve
 
 app = typer.Typer(
@@ -29,7 +30,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(no_args_is_help=True, help="Measurements; each prints where it ran.")
 
-_COMMANDS: tuple[Callable[..., None], ...] = (serve, generate, chat, convert, inspect)
+_COMMANDS: tuple[Callable[..., None], ...] = (serve, generate, chat, convert, inspect, perplexity)
 _BENCHES: tuple[Callable[..., None], ...] = (seed, sse, model, kernels, convert_memory)
 
 for _command in _COMMANDS:

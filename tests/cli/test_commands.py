@@ -15,7 +15,8 @@ SMALL = ("--max-context", "128")
 
 
 def test_help_is_quick_and_loads_nothing_heavy(njax):
-    for args in ([], ["serve"], ["generate"], ["chat"], ["convert"], ["inspect"], ["bench"]):
+    names = ("serve", "generate", "chat", "perplexity", "convert", "inspect", "bench")
+    for args in ([], *([name] for name in names)):
         assert "Usage" in njax(*args, "--help").stdout
     code = "import sys; sys.argv = ['njax', '--version']; from njax.cli import main\n"
     code += "try: main()\nexcept SystemExit: pass\n"
@@ -57,6 +58,9 @@ def test_generate(njax, tmp_path):
         (("generate", "/no/such/model", "--prompt", "x"), 1, "no such directory"),
         (("inspect", "/no/such/model"), 1, "no such directory"),
         (("serve", "--kv-capacity", "many"), 1, "--kv-capacity"),
+        (("perplexity", "demo", "/no/such/file"), 1, "/no/such/file"),
+        (("perplexity", "demo", __file__, "--stride", "2048"), 2, "--stride"),
+        (("perplexity", "demo", __file__, "--kv-dtype", "int4"), 1, "--kv-dtype is 'int4'"),
         (("serve", "--kv-dtype", "int4"), 1, "kv_dtype is 'int4'"),
         (("serve", "--port", "70000"), 2, "--port"),
         (("nonsense",), 2, "nonsense"),
@@ -106,3 +110,16 @@ def test_a_useless_messages_file_shows_early(njax, tmp_path, content, problem):
     result = njax("generate", "--messages", str(path), code=1)
     assert problem in result.stderr
     assert "loading" not in result.stderr
+
+
+def test_perplexity(njax, tmp_path):
+    """A text file against the same model with another KV cache; figures as JSON and as a table."""
+    file = tmp_path / "text.txt"
+    file.write_text("Some words to predict, and a few more of them.\n" * 4)
+    args = ("perplexity", "demo", file, "--window", 128, "--against-kv-dtype", "int8")
+    figures = json.loads(njax(*args, "--json").stdout)
+    assert figures["tokens"] > 40 and figures["perplexity"] > 1
+    assert 0 < figures["divergence_mean"] < 0.1 and figures["agreement"] > 0.8
+    assert "KV int8" in figures["reference"]
+    table = njax(*args).stdout
+    assert "KL divergence" in table and f"{figures['perplexity']:.4f}" in table
