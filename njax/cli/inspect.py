@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,8 +10,10 @@ import typer
 
 def inspect(
     path: Annotated[
-        Path,
-        typer.Argument(help="An njax checkpoint, or a Hugging Face directory (not converted yet)."),
+        str,
+        typer.Argument(
+            help="An njax checkpoint, a Hugging Face directory (not converted yet), or `demo`."
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON object.")] = False,
 ) -> None:
@@ -21,10 +22,12 @@ def inspect(
     For a Hugging Face directory it says what `njax convert` with default options would make of it.
     """
     from njax.checkpoint.describe import describe
+    from njax.cli.models import model_directory
     from njax.errors import NjaxError
 
     try:
-        found = describe(path)
+        with model_directory(path) as directory:
+            found = describe(directory)
     except NjaxError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

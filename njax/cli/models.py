@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from njax.engine.types import SamplingParams
 from njax.errors import CheckpointError, RequestError
@@ -13,17 +15,22 @@ if TYPE_CHECKING:
 
 DEMO_NAME = "njax-demo"
 
+_DEMOS = {"demo": "nvfp4", "demo-bf16": "bfloat16"}
+"""What command lines call the bundled model, as it is served and before it was quantised."""
+
 
 def load_model(path: str | None) -> Checkpoint:
-    """A converted checkpoint, or the bundled demo model for None.
+    """A converted checkpoint, or the bundled model for None, `demo` and `demo-bf16`.
 
     Raises:
       CheckpointError: there is none at `path`, or it is damaged.
     """
-    if path is None:
+    numbers = _DEMOS.get(path or "demo")
+    if numbers is not None:
         from njax.demo import load_demo
 
-        return load_demo()
+        return load_demo(cast(Any, numbers))
+    assert path is not None
     directory = Path(path)
     if not directory.is_dir():
         raise CheckpointError(f"{path}: no such directory")
@@ -36,16 +43,25 @@ def load_model(path: str | None) -> Checkpoint:
     return load_checkpoint(directory)
 
 
+@contextlib.contextmanager
+def model_directory(path: str) -> Iterator[Path]:
+    """The directory of a model; that of a bundled one is gone afterwards."""
+    numbers = _DEMOS.get(path)
+    if numbers is None:
+        yield Path(path)
+        return
+    from njax.demo import demo_directory
+
+    with demo_directory(cast(Any, numbers)) as directory:
+        yield directory
+
+
 def model_name(path: str | None) -> str:
     """The public name of a model: that of its directory."""
-    return DEMO_NAME if path is None else Path(path).resolve().name
-
-
-def remark(checkpoint: Checkpoint) -> str | None:
-    """What must be said about a model before anyone judges its answers, or None."""
-    if checkpoint.manifest.get("weights_are_random"):
-        return "the weights of the bundled demo model are random: its answers mean nothing"
-    return None
+    path = path or "demo"
+    if path in _DEMOS:
+        return DEMO_NAME + path.removeprefix("demo")
+    return Path(path).resolve().name
 
 
 def default_sampling(checkpoint: Checkpoint) -> SamplingParams:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from njax.cli.models import load_model, model_name, remark
+from njax.cli.models import load_model, model_name
 from njax.cli.progress import Progress, say, stage, steps
 from njax.errors import NjaxError, StartupError
 
@@ -18,7 +18,10 @@ _DTYPES = ("bf16", "int8")
 
 def perplexity(
     model: Annotated[
-        str, typer.Argument(help="Converted model directory, or `demo`: the bundled model.")
+        str,
+        typer.Argument(
+            help="Converted model directory; `demo`, the bundled model, or `demo-bf16`."
+        ),
     ],
     file: Annotated[
         Path, typer.Argument(help="A text, or .jsonl with text or messages in each line.")
@@ -59,10 +62,8 @@ def perplexity(
     from njax.text.tokenizer import Tokenizer
 
     use_compile_cache()
-    with stage(f"loading {_name(model)}"):
-        checkpoint = load_model(_path(model))
-    if note := remark(checkpoint):
-        say(f"note: {note}")
+    with stage(f"loading {model_name(model)}"):
+        checkpoint = load_model(model)
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer_json)
     template = None
     if checkpoint.chat_template is not None:
@@ -73,8 +74,8 @@ def perplexity(
     if against is not None or against_kv_dtype is not None:
         other = checkpoint
         if against is not None:
-            with stage(f"loading {_name(against)}"):
-                other = load_model(_path(against))
+            with stage(f"loading {model_name(against)}"):
+                other = load_model(against)
             if other.tokenizer_json != checkpoint.tokenizer_json:
                 say("note: the tokenizers of the two models differ; this model's is used for both")
         reference_name = _profile(against or model, against_kv_dtype)
@@ -114,16 +115,8 @@ def _thinned(progress: Progress) -> Callable[[int, int], None]:
     return heard
 
 
-def _path(model: str) -> str | None:
-    return None if model == "demo" else model
-
-
-def _name(model: str) -> str:
-    return model_name(_path(model))
-
-
 def _profile(model: str, kv_dtype: str | None) -> str:
-    return _name(model) + (f" (KV {kv_dtype})" if kv_dtype else "")
+    return model_name(model) + (f" (KV {kv_dtype})" if kv_dtype else "")
 
 
 _LABELS = {

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from njax.cli.compile_cache import use_compile_cache
-from njax.cli.models import default_sampling, load_model, model_name, remark
+from njax.cli.models import default_sampling, load_model, model_name
 from njax.cli.progress import say, stage, steps
 from njax.cli.session import Model
 from njax.config import EngineConfig
@@ -96,8 +96,6 @@ def serve(
 
         use_compile_cache()
         checkpoint = load_model(model)
-    if note := remark(checkpoint):
-        say(f"note: {note}")
     if not prefix_cache_mib:
         say("hint: --prefix-cache-mib N lets requests with the same system block share its work")
     settings = Settings(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from njax.cli.compile_cache import use_compile_cache
-from njax.cli.models import default_sampling, load_model, model_name, remark
-from njax.cli.progress import say, stage, steps
+from njax.cli.models import default_sampling, load_model, model_name
+from njax.cli.progress import stage, steps
 from njax.config import BLOCK, EngineConfig
 from njax.engine.types import SamplingParams
 from njax.errors import StartupError
@@ -91,8 +91,6 @@ def session(model: str | None, max_context: int, options: SamplingOptions) -> It
 
         use_compile_cache()
         checkpoint = load_model(model)
-    if note := remark(checkpoint):
-        say(f"note: {note}")
     sampling = options.over(default_sampling(checkpoint))
     with steps() as progress:
         engine = Engine(checkpoint, config, progress)

@@ -1,15 +1,13 @@
-"""The bundled demo model: a tiny hybrid of the family, for trying things and for tests.
+"""The bundled demo model: a small trained hybrid of the family, for showing and for tests.
 
-`load_demo` makes it in memory. Its weights are pseudo-random, from a fixed seed: it speaks in
-tongues, but runs the same code as a real model: gated delta layers and gated attention, tool
-calls and thinking in the template, special tokens in the tokenizer.
+`load_demo` loads it from one of two archives: `demo-nvfp4.zip`, which is served, and
+`demo-bf16.zip`, the same weights before they were quantised. `MODEL_CARD.md` says what it can do
+and what it cannot.
 
-A trained one is in the making: `data` generates its closed world, `python -m njax.demo.train`
-trains it (see `training`).
-
-`tokenizer.json` comes from `make_tokenizer`; `chat_template.jinja` is written by hand.
+`data` generates the closed world that it was trained on, `python -m njax.demo.train` trains it
+(see `training`), `python -m njax.demo.training.score` scores it.
 """
 
-from njax.demo.model import DEMO_CONFIG, MODEL_NAME, load_demo
+from njax.demo.model import ARCHIVES, MODEL_NAME, demo_directory, load_demo
 
-__all__ = ["DEMO_CONFIG", "MODEL_NAME", "load_demo"]
+__all__ = ["ARCHIVES", "MODEL_NAME", "demo_directory", "load_demo"]

@@ -1,131 +1,33 @@
-"""The demo model's configuration and weights."""
+"""Loading the bundled model."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
-import math
-import re
-import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
 
-import jax.numpy as jnp
-import ml_dtypes
-import numpy as np
-
-from njax.checkpoint import Checkpoint
-from njax.checkpoint.layout import tensor_specs
-from njax.config import ModelConfig
-from njax.demo.tokens import ADDED_TOKENS, VOCAB_SIZE
-from njax.text.tokenizer import Tokenizer
+from njax.checkpoint import Checkpoint, load_checkpoint
+from njax.demo.weights import unpacked
 
 MODEL_NAME = "njax-demo"
 
-DEMO_CONFIG = ModelConfig(
-    vocab_size=VOCAB_SIZE,
-    hidden_size=128,
-    intermediate_size=256,
-    layer_kinds=("delta", "delta", "delta", "attention") * 2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=32,
-    rotary_dim=8,
-    rope_theta=1e7,
-    mrope_section=(2, 1, 1),
-    delta_key_heads=2,
-    delta_value_heads=4,
-    delta_key_dim=32,
-    delta_value_dim=32,
-    conv_width=4,
-    rms_norm_eps=1e-6,
-    max_position=32_768,
-    tied_head=False,
-)
+Numbers = Literal["bfloat16", "nvfp4"]
+"""What the linear weights are stored in; everything else is bfloat16."""
 
-_SEED = 20_260_401
-_ID = {token: VOCAB_SIZE - len(ADDED_TOKENS) + i for i, token in enumerate(ADDED_TOKENS)}
+ARCHIVES: dict[Numbers, str] = {"bfloat16": "demo-bf16.zip", "nvfp4": "demo-nvfp4.zip"}
 
 
-def load_demo() -> Checkpoint:
-    """The demo model: bfloat16, the same bits on every machine.
-
-    Its manifest says `"weights_are_random": True`, so that whoever serves it can say so too.
-    """
-    folder = importlib.resources.files("njax.demo")
-    tokenizer_json = (folder / "tokenizer.json").read_text(encoding="utf-8")
-    weights = {name: _tensor(name, spec.shape) for name, spec in tensor_specs(DEMO_CONFIG).items()}
-    weights["head.weight"][_unspoken(tokenizer_json)] = 0
-    return Checkpoint(
-        config=DEMO_CONFIG,
-        params={name: jnp.asarray(value) for name, value in weights.items()},
-        dtype="bfloat16",
-        tokenizer_json=tokenizer_json,
-        chat_template=(folder / "chat_template.jinja").read_text(encoding="utf-8"),
-        generation_config={
-            "eos_token_id": [_ID["<|im_end|>"], _ID["<|endoftext|>"]],
-            "pad_token_id": _ID["<|endoftext|>"],
-            "do_sample": True,
-            "temperature": 1.0,
-            "top_k": 20,
-            "top_p": 0.95,
-        },
-        tokenizer_config={
-            "eos_token": "<|im_end|>",
-            "pad_token": "<|endoftext|>",
-            "model_max_length": DEMO_CONFIG.max_position,
-        },
-        manifest={"name": MODEL_NAME, "seed": _SEED, "weights_are_random": True},
-    )
+def load_demo(numbers: Numbers = "nvfp4") -> Checkpoint:
+    """The bundled model: as it is served, or as it was before its weights were quantised."""
+    with demo_directory(numbers) as directory:
+        return load_checkpoint(directory)
 
 
-def _tensor(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """One parameter.
-
-    Matrices are uniform with standard deviation gain / sqrt(inputs), which keeps activations of
-    unit size. The gains of the head and of the layers' outputs are chosen by trying: logits with a
-    spread of a few units, and answers that do not settle on one token at once.
-    """
-    kind = name.split(".", 2)[-1] if name.startswith("layers.") else name
-    if kind == "delta.A_log":
-        # Decays from slow to fast across the heads, as in trained models.
-        return np.linspace(0.0, 2.5, shape[0], dtype=np.float32)
-    if kind == "delta.dt_bias":
-        return np.linspace(-5.0, -2.0, shape[0], dtype=np.float32)
-    if kind == "delta.norm.weight":
-        return _bfloat16(np.ones(shape, np.float32))
-    if len(shape) == 1:  # zero-centred norms
-        return _bfloat16(0.1 * _uniform(name, shape))
-    gain = {"embedding.weight": math.sqrt(shape[1]), "head.weight": 3.0}.get(name, 1.0)
-    return _bfloat16(np.float32(gain / math.sqrt(shape[1])) * _uniform(name, shape))
-
-
-def _unspoken(tokenizer_json: str) -> list[int]:
-    """Ids that the model all but never says, for the sake of the reader's terminal.
-
-    Control characters, bytes that are no text by themselves, and added tokens other than the ends
-    of an answer and of thinking.
-    """
-    tokenizer = Tokenizer.from_json(tokenizer_json)
-    spoken = {"<|im_end|>", "<|endoftext|>", "</think>"}
-    return [
-        token_id
-        for token_id in range(VOCAB_SIZE)
-        if not (
-            tokenizer.id_to_token(token_id) in spoken
-            if token_id in _ID.values()
-            else re.fullmatch(rb"[\n\x20-\x7e]+", tokenizer.token_bytes(token_id))
-        )
-    ]
-
-
-def _uniform(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniform float32 of mean 0 and variance 1.
-
-    From the raw bits of PCG64, whose stream NumPy guarantees across versions, by exact operations
-    only: no library function whose last bit differs between machines.
-    """
-    bits = np.random.PCG64([_SEED, zlib.crc32(name.encode())]).random_raw(math.prod(shape))
-    centred = (np.asarray(bits) >> np.uint64(41)).astype(np.float32) - np.float32(2**22)
-    return (centred * np.float32(math.sqrt(3.0) / 2**22)).reshape(shape)
-
-
-def _bfloat16(values: np.ndarray) -> np.ndarray:
-    return values.astype(ml_dtypes.bfloat16)
+@contextlib.contextmanager
+def demo_directory(numbers: Numbers) -> Iterator[Path]:
+    """Its checkpoint as a directory, which is gone afterwards."""
+    resource = importlib.resources.files("njax.demo") / ARCHIVES[numbers]
+    with importlib.resources.as_file(resource) as archive, unpacked(archive) as directory:
+        yield directory

@@ -1,8 +1,6 @@
-"""Vocabulary facts of the demo model that both its maker and its loader need."""
+"""The added tokens of the demo model's vocabulary."""
 
 from __future__ import annotations
-
-VOCAB_SIZE = 512
 
 ADDED_TOKENS = (
     "<|endoftext|>",

@@ -34,7 +34,7 @@ def test_generate(njax, tmp_path):
     first = njax(*args, "--prompt", "Hello", "--print-token-ids")
     ids = re.search(r"token ids: ([\d ]+)", first.stderr)
     assert ids and len(ids[1].split()) == 12
-    assert "random" in first.stderr and "12 generated" in first.stderr
+    assert "12 generated" in first.stderr
     assert first.stdout.strip() and "token ids" not in first.stdout
     conversation = {"messages": [{"role": "user", "content": "Hello"}]}
     file = tmp_path / "messages.json"
@@ -76,8 +76,9 @@ def test_mistakes_get_one_clear_line(njax, args, code, part):
 
 def test_chat_from_a_pipe(njax):
     """Turns go on a conversation, /reset forgets it, /quit leaves."""
-    lines = ["Hello", "/reset", "Hello", "", "/nonsense", "x" * 3000, "Again", "/quit", "Never"]
-    result = njax("chat", *SMALL, "--greedy", "--max-new", 5, stdin="\n".join(lines))
+    ask = "What is 2 + 3?"
+    lines = [ask, "/reset", ask, "", "/nonsense", "x" * 3000, "What is 4 + 8?", "/quit", "No"]
+    result = njax("chat", *SMALL, "--greedy", "--max-new", 9, stdin="\n".join(lines))
     answers = result.stdout.splitlines()
     assert answers[0] == answers[1]
     assert len(answers) == 3 and answers[2] != answers[0]

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from njax.cli.models import DEMO_NAME, default_sampling, load_model, model_name, remark
+from njax.cli.models import DEMO_NAME, default_sampling, load_model, model_name
 from njax.cli.progress import stage, steps
 from njax.cli.session import SamplingOptions
 from njax.engine.types import SamplingParams
@@ -17,8 +17,11 @@ def test_models(tmp_path):
     demo = load_model(None)
     assert model_name(None) == DEMO_NAME
     assert model_name(str(tmp_path / "x" / "..")) == tmp_path.name
-    assert bool(remark(demo)) == bool(demo.manifest.get("weights_are_random"))
-    assert remark(dataclasses.replace(demo, manifest={})) is None
+    assert model_name("demo-bf16") == DEMO_NAME + "-bf16"
+    original = load_model("demo-bf16")
+    assert demo.config == original.config
+    assert "nvfp4" in demo.manifest["numeric_profile"]["weights"]
+    assert "nvfp4" not in original.manifest["numeric_profile"]["weights"]
     with pytest.raises(CheckpointError, match="no such directory"):
         load_model(str(tmp_path / "none"))
 

@@ -20,8 +20,7 @@ from njax.demo.data.mixture import MIXES, sample
 from njax.demo.data.pack import Bucket, make_batch
 from njax.demo.data.render import Renderer
 from njax.demo.data.tools.declare import draw_tools
-from njax.demo.make_tokenizer import TEXT, train
-from njax.demo.training.vocabulary import WORDS, chat_template
+from njax.demo.training.vocabulary import chat_template, train_bpe
 from njax.text.tokenizer import Tokenizer
 
 
@@ -31,7 +30,7 @@ def renderer():
         json.dumps([s.messages, s.tools])
         for s in (sample(9, "train", i, "short") for i in range(60))
     )
-    return Renderer(Tokenizer.from_json(train([TEXT, text], 512, WORDS)), chat_template())
+    return Renderer(Tokenizer.from_json(train_bpe([text], 512)), chat_template())
 
 
 def some(split, count=12, mixes=("short", "medium")):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from njax.config import EngineConfig
-from njax.demo import load_demo
 from njax.engine.engine import Engine
 from njax.engine.types import Delta, Failed, Finished, GenerationRequest, SamplingParams, Usage
+from tests.tiny import load_tiny
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -23,7 +23,7 @@ def make_engine() -> Iterator[Callable[..., Engine]]:
     def make(**options) -> Engine:
         config = EngineConfig(**({"max_context": 4096, "prefill_chunk": 256} | options))
         if config not in engines:
-            engines[config] = Engine(load_demo(), config)
+            engines[config] = Engine(load_tiny(), config)
             engines[config].start()
         return engines[config]
 

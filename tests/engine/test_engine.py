@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from njax.config import EngineConfig
-from njax.demo import load_demo
 from njax.engine.engine import Engine
 from njax.engine.types import Delta, Failed, Finished, GenerationRequest, SamplingParams, Started
 from njax.errors import (
@@ -19,6 +18,7 @@ from njax.errors import (
     Unavailable,
 )
 from tests.engine.conftest import GREEDY, Collector, ask, ask_together, random_prompt
+from tests.tiny import load_tiny
 
 
 def test_events_come_in_order(make_engine):
@@ -150,7 +150,7 @@ def test_overload_and_queue_timeout():
     config = EngineConfig(
         max_context=2048, prefill_chunk=64, max_concurrency=1, max_pending=1, pending_timeout_s=0.2
     )
-    with Engine(load_demo(), config) as engine:
+    with Engine(load_tiny(), config) as engine:
         long = GenerationRequest(
             token_ids=(1, 2), max_tokens=2000, sampling=GREEDY, ignore_eos=True
         )
@@ -168,11 +168,11 @@ def test_overload_and_queue_timeout():
 def test_state_that_does_not_fit_is_a_startup_error():
     config = EngineConfig(max_context=2**25, max_concurrency=64, prefill_chunk=64)
     with pytest.raises(StartupError, match=r"too little memory: 64 lanes of 33554432 tokens"):
-        Engine(load_demo(), config).start()
+        Engine(load_tiny(), config).start()
 
 
 def test_a_context_beyond_the_models_positions_is_remarked_on(caplog):
-    Engine(load_demo(), EngineConfig(max_context=40_000))
+    Engine(load_tiny(), EngineConfig(max_context=40_000))
     assert "max_context is 40000, but the model was made for 32768 positions" in caplog.text
 
 
@@ -205,7 +205,7 @@ def test_two_hundred_random_requests_compile_nothing(make_engine):
 
 
 def test_a_poisoned_request_ends_alone():
-    checkpoint = load_demo()
+    checkpoint = load_tiny()
     embedding = np.array(checkpoint.params["embedding.weight"])
     embedding[77] = np.nan
     checkpoint.params["embedding.weight"] = embedding
@@ -234,7 +234,7 @@ def test_a_raising_sink_harms_nobody(make_engine):
 def test_a_failure_of_the_device_is_fatal_once_and_told_to_everyone():
     reasons = []
     with Engine(
-        load_demo(), EngineConfig(max_context=512, prefill_chunk=64), on_fatal=reasons.append
+        load_tiny(), EngineConfig(max_context=512, prefill_chunk=64), on_fatal=reasons.append
     ) as engine:
         collectors = [Collector() for _ in range(6)]
         request = GenerationRequest(token_ids=(1, 2), max_tokens=400, sampling=GREEDY)
@@ -262,7 +262,7 @@ def test_a_failure_of_the_device_is_fatal_once_and_told_to_everyone():
 
 
 def test_shutdown_can_finish_what_runs():
-    engine = Engine(load_demo(), EngineConfig(max_context=512, prefill_chunk=64))
+    engine = Engine(load_tiny(), EngineConfig(max_context=512, prefill_chunk=64))
     engine.start()
     collectors = [Collector() for _ in range(6)]
     for collector in collectors:

@@ -10,7 +10,6 @@ from flax import nnx
 
 from njax.cli.bench.shapes import dense_27b
 from njax.config import EngineConfig
-from njax.demo import load_demo
 from njax.engine.device import smallest_snapshot_bytes
 from njax.engine.engine import Engine
 from njax.engine.types import SamplingParams
@@ -20,6 +19,7 @@ from njax.prefix.planner import Chunk
 from njax.state import init_state, kv_storage, kv_token_bytes, tree_bytes
 from pallas_kernels.attention import Int8Pages
 from tests.engine.conftest import GREEDY, ask, ask_together, random_prompt
+from tests.tiny import load_tiny
 
 INT8 = {"kv_dtype": "int8", "max_context": 2048, "prefix_cache_bytes": 64 << 20}
 COLD = {"reuse_prefix": False, "capture_prefix": False}
@@ -87,7 +87,7 @@ def test_snapshots_hold_codes_and_scales_bit_for_bit(make_engine):
 
 
 def test_the_storage_is_part_of_a_prefix_name():
-    checkpoint = load_demo()
+    checkpoint = load_tiny()
     profiles = [
         Engine(checkpoint, EngineConfig(kv_dtype=name))._profile for name in (None, "bf16", "int8")
     ]
@@ -117,7 +117,7 @@ def test_logits_stay_close_to_those_of_bf16():
     Measured: 0.0107 and 0.0105, with bfloat16 activations, which amplify any difference; with
     float32 ones 0.0007. The bfloat16 model is 0.031 from its float32 self, with either storage.
     """
-    demo, dtype = load_demo(), jnp.dtype(jnp.bfloat16)
+    demo, dtype = load_tiny(), jnp.dtype(jnp.bfloat16)
     graphdef, params = bind(demo.config, dtype, demo.params)
     tokens = np.random.default_rng(0).integers(0, 256, (1, 520), np.int32)
     table = jnp.arange(1, 10, dtype=jnp.int32)[None]

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from njax.config import EngineConfig
-from njax.demo import load_demo
 from njax.engine.device import smallest_snapshot_bytes
 from njax.engine.engine import Engine
 from njax.errors import StartupError
 from njax.prefix.planner import Chunk
 from njax.state import tree_bytes
 from tests.engine.conftest import ask, ask_together, random_prompt
+from tests.tiny import load_tiny
 
 SEEDED = {"prefix_cache_bytes": 256 << 20}
 
@@ -138,7 +138,7 @@ def test_smallest_snapshot_is_what_one_costs(make_engine):
 
 def test_budget_below_one_entry_is_a_startup_error():
     with pytest.raises(StartupError, match=r"--prefix-cache-mib at least \d+"):
-        Engine(load_demo(), EngineConfig(prefix_cache_bytes=1000))
+        Engine(load_tiny(), EngineConfig(prefix_cache_bytes=1000))
 
 
 def test_capture_point_inside_a_chunk_splits_it(make_engine):

@@ -13,12 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import jax
 import openai
 import pytest
+
+from njax.checkpoint import save_checkpoint
+from tests.tiny import load_tiny
 
 MODEL = "njax-demo"
 CONTEXT = 2048
@@ -126,9 +130,18 @@ def serving(*args: str, **options: Any) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[ServerProcess]:
-    """The bundled model with seeds on. Tests leave it idle and working."""
-    with serving(*OPTIONS, "--prefix-cache-mib", "64", "--max-request-mib", str(LIMIT_MIB)) as it:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The random model on disk. Its answers wander and end at their limit only."""
+    path = tmp_path_factory.mktemp("tiny") / MODEL
+    save_checkpoint(path, load_tiny())
+    return path
+
+
+@pytest.fixture(scope="session")
+def server(tiny_model: Path) -> Iterator[ServerProcess]:
+    """The random model, under the bundled one's name, with seeds on. Tests leave it idle."""
+    options = ("--prefix-cache-mib", "64", "--max-request-mib", str(LIMIT_MIB))
+    with serving(str(tiny_model), *OPTIONS, *options) as it:
         yield it
         assert it.stop() == 0, "".join(it.stderr)[-3000:]
 

@@ -9,12 +9,18 @@ in the family.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
 
 from njax.demo.data.mixture import sample
 from njax.demo.data.render import Renderer
-from njax.demo.make_tokenizer import train
+from njax.demo.tokens import ADDED_TOKENS, PLAIN_TOKENS
 from njax.text.chat_template import ChatTemplate
 from njax.text.tokenizer import Tokenizer
 
@@ -33,7 +39,43 @@ def chat_template() -> ChatTemplate:
 
 def make_vocabulary(size: int, seed: int, samples: int = 16_000) -> str:
     """The text of a `tokenizer.json` with `size` ids, learned from training conversations."""
-    return train(_texts(seed, samples), size, WORDS)
+    return train_bpe(_texts(seed, samples), size)
+
+
+def train_bpe(texts: Iterable[str], size: int, words: str = WORDS) -> str:
+    """The text of a byte-level BPE tokenizer with `size` ids, the added tokens last.
+
+    Args:
+      texts: what the merges are learned from.
+      words: pattern of the pieces that merges stay within.
+
+    Raises:
+      ValueError: the texts are too few for so many merges.
+    """
+    rust = RustTokenizer(BPE())
+    rust.normalizer = normalizers.NFC()
+    rust.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(words), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    rust.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=size - len(ADDED_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    rust.train_from_iterator(texts, trainer)
+    rust.add_tokens(
+        [
+            AddedToken(token, normalized=False, special=token not in PLAIN_TOKENS)
+            for token in ADDED_TOKENS
+        ]
+    )
+    if rust.get_vocab_size() != size:
+        raise ValueError(f"the texts give {rust.get_vocab_size()} tokens only, not {size}")
+    return json.dumps(json.loads(rust.to_str()), ensure_ascii=False, indent=1) + "\n"
 
 
 def make_renderer(tokenizer_json: str) -> Renderer:
