@@ -17,6 +17,7 @@ from server.protocols.errors import handle_http_error, handle_request_error, han
 from server.routes.chat import chat_completions
 from server.routes.health import health
 from server.routes.models import get_model, list_models
+from server.routes.tokens import detokenize, tokenize
 from server.settings import Settings
 
 
@@ -32,9 +33,8 @@ def create_app(engine: Engine, settings: Settings) -> Litestar:
             threads.shutdown(wait=False, cancel_futures=True)
 
     guards = [require_key(settings.api_key)] if settings.api_key is not None else []
-    protected = Router(
-        "/", route_handlers=[chat_completions, list_models, get_model], guards=guards
-    )
+    handlers = [chat_completions, list_models, get_model, tokenize, detokenize]
+    protected = Router("/", route_handlers=handlers, guards=guards)
     values = {"engine": engine, "settings": settings, "threads": threads}
     return Litestar(
         route_handlers=[health, protected],

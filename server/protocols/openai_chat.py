@@ -15,10 +15,11 @@ import msgspec
 
 from njax.engine.engine import Engine
 from njax.engine.types import GenerationRequest, SamplingParams
-from njax.errors import ContextLengthExceeded, InvalidRequest, UnsupportedCapability
+from njax.errors import InvalidRequest, UnsupportedCapability
 from njax.text.messages import ROLES, has_media, normalize_messages
 from njax.text.prompt import Prompt
-from server.errors import InvalidJson, ModelNotFound
+from server.errors import InvalidJson
+from server.protocols.checks import check_fits, check_model
 from server.protocols.decoding import decode_body
 from server.protocols.template_options import template_options
 from server.settings import Settings
@@ -111,15 +112,11 @@ def understand(body: bytes, engine: Engine, settings: Settings) -> ChatCall:
       RequestError: the request cannot be served, and why.
     """
     request = decode_body(body, ChatRequest)
-    if request.model != settings.model_id:
-        raise ModelNotFound(
-            f"the model {request.model[:200]!r} is not served here; {settings.model_id!r} is",
-            param="model",
-        )
+    check_model(request.model, settings)
     try:
         _check_supported(request)
-        _check_count("messages", request.messages, engine)
-        _check_count("tools", request.tools or [], engine)
+        check_fits("messages", request.messages, engine)
+        check_fits("tools", request.tools or [], engine)
         _check_messages(request.messages)
         tools = _tools(request)
         options = template_options(
@@ -180,16 +177,6 @@ def _check_supported(request: ChatRequest) -> None:
             "only the modality 'text' is supported",
             param="modalities",
             code="modality_not_supported",
-        )
-
-
-def _check_count(name: str, items: list[dict[str, Any]], engine: Engine) -> None:
-    """Each takes a token at least: what cannot fit is refused before time is spent on it."""
-    if len(items) > engine.config.max_context:
-        raise ContextLengthExceeded(
-            f"{name} has {len(items)} entries, the context holds {engine.config.max_context} "
-            "tokens",
-            param=name,
         )
 
 

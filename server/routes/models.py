@@ -7,7 +7,7 @@ from litestar import get
 
 from njax.engine.engine import Engine
 from server.dependencies import TheEngine, TheSettings
-from server.errors import ModelNotFound
+from server.protocols.checks import check_model
 from server.settings import Settings
 
 
@@ -41,8 +41,5 @@ async def list_models(engine: TheEngine, settings: TheSettings) -> ModelList:
 async def get_model(model_id: str, engine: TheEngine, settings: TheSettings) -> ModelCard:
     # A path parameter, as ids such as "Qwen/Qwen3.6-27B" hold slashes.
     name = str(model_id).removeprefix("/")
-    if name != settings.model_id:
-        raise ModelNotFound(
-            f"the model {name[:200]!r} is not served here; {settings.model_id!r} is", param="model"
-        )
+    check_model(name, settings)
     return _card(engine, settings)

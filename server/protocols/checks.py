@@ -1,0 +1,36 @@
+"""Checks that every protocol makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+
+from njax.engine.engine import Engine
+from njax.errors import ContextLengthExceeded
+from server.errors import ModelNotFound
+from server.settings import Settings
+
+
+def check_model(name: str | None, settings: Settings) -> None:
+    """None, where a protocol lets a client leave the name out, is the model that is served.
+
+    Raises:
+      ModelNotFound: another model is asked for.
+    """
+    if name is not None and name != settings.model_id:
+        raise ModelNotFound(
+            f"the model {name[:200]!r} is not served here; {settings.model_id!r} is", param="model"
+        )
+
+
+def check_fits(name: str, items: Sized, engine: Engine) -> None:
+    """Each item takes a token at least: what cannot fit is refused before time is spent on it.
+
+    Raises:
+      ContextLengthExceeded: there are more than the context holds tokens.
+    """
+    if len(items) > engine.config.max_context:
+        raise ContextLengthExceeded(
+            f"{name} has {len(items)} entries, the context holds {engine.config.max_context} "
+            "tokens",
+            param=name,
+        )
