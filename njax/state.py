@@ -58,6 +58,23 @@ class ModelState:
     kv: tuple[KVPages, ...]
 
 
+def state_after(
+    count: jax.Array, before: tuple[DeltaState, ...], window: tuple[DeltaState, ...]
+) -> tuple[DeltaState, ...]:
+    """The delta states of each lane after the first count[b] tokens of a window.
+
+    Args:
+      count: int32 [B], 0 to T.
+      before: leaves [B, ...]; window: leaves [T, B, ...].
+    """
+
+    def pick(old: jax.Array, stacked: jax.Array) -> jax.Array:
+        taken = stacked[jnp.maximum(count - 1, 0), jnp.arange(count.shape[0])]
+        return jnp.where((count > 0).reshape(-1, *[1] * (old.ndim - 1)), taken, old)
+
+    return jax.tree.map(pick, before, window)
+
+
 def kv_storage(name: str | None, activations: jnp.dtype) -> jnp.dtype:
     """The dtype of the elements of KV pages for an `EngineConfig.kv_dtype`."""
     stored = {"bf16": jnp.bfloat16, "int8": jnp.int8}

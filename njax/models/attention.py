@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from njax.config import ModelConfig
+from njax.config import BLOCK, ModelConfig
 from njax.models.linear import Linear
 from njax.models.norm import RMSNorm
 from njax.models.rope import rotate
@@ -45,7 +45,7 @@ class GatedAttention(nnx.Module):
         """Appends K and V of the new tokens to their pages, then attends over the pages.
 
         Args:
-          x: [B, T, hidden]; T == 1 decodes, a multiple of the block prefills.
+          x: [B, T, hidden]; a multiple of the block prefills, fewer decode one by one.
           angles: cosines and sines [B, T, rotary_dim/2] of the tokens' positions.
           pages, page_table: the pool and each sequence's pages, int32 [B, N].
           start: int32 [B], tokens already in the pages.
@@ -64,9 +64,15 @@ class GatedAttention(nnx.Module):
         value = self.v_proj(x).reshape(batch, length, kv_heads, dim)
         k, v = append_kv(pages.k, pages.v, key, value, page_table, start, lengths)
         scale = dim**-0.5
-        if length == 1:
-            visible = jnp.where(lengths > 0, start + lengths, 0)  # an idle lane sees nothing
-            out = attention_decode(query[:, 0], k, v, page_table, visible, scale=scale)[:, None]
+        if length % BLOCK:
+            # Each token as a lane of its own: the same bits as one after the other.
+            steps = jnp.arange(length)
+            visible = jnp.where(steps < lengths[:, None], start[:, None] + steps + 1, 0)
+            out = attention_decode(
+                query.reshape(batch * length, heads, dim), k, v,
+                jnp.repeat(page_table, length, axis=0), visible.reshape(-1),
+                scale=scale,
+            ).reshape(query.shape)  # fmt: skip
         else:
             out = attention_prefill(query, k, v, page_table, start, lengths, scale=scale)
         gated = out * jax.nn.sigmoid(gate)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from njax.config import ModelConfig
+from njax.config import BLOCK, ModelConfig
 from njax.models.linear import Linear
 from njax.models.norm import GatedRMSNorm
 from njax.state import DeltaState
@@ -49,33 +49,51 @@ class GatedDeltaNet(nnx.Module):
     def __call__(
         self, x: jax.Array, state: DeltaState, lengths: jax.Array
     ) -> tuple[jax.Array, DeltaState]:
-        """Absorbs the first lengths[b] of T tokens; x [B, T, hidden], T as in the model."""
-        config = self.config
+        """Absorbs the first lengths[b] of T tokens; x [B, T, hidden], T as in the model.
+
+        Returns: [B, T, hidden] and the new state; of a window (1 < T < block) the states after
+        each of its tokens, stacked in front [T, B, ...].
+        """
         batch, length, _ = x.shape
-        mixed, conv = causal_conv(
-            self.qkv_proj(x), self.conv.weight.get_value(), state.conv, lengths
-        )
-        key_width = config.delta_key_heads * config.delta_key_dim
-        by_key_head = (batch, length, config.delta_key_heads, config.delta_key_dim)
-        by_value_head = (batch, length, config.delta_value_heads, config.delta_value_dim)
-        query = mixed[..., :key_width].reshape(by_key_head)
-        key = mixed[..., key_width : 2 * key_width].reshape(by_key_head)
-        value = mixed[..., 2 * key_width :].reshape(by_value_head)
+        inputs = self.qkv_proj(x)
+        taps = self.conv.weight.get_value()
         # The sigmoid is taken in the activation dtype, the decay in float32, as in the reference.
         beta = jax.nn.sigmoid(self.b_proj(x)).astype(jnp.float32)
         log_decay = -jnp.exp(self.A_log.get_value()) * jax.nn.softplus(
             self.a_proj(x).astype(jnp.float32) + self.dt_bias.get_value()
         )
-        if length == 1:
-            out, recurrent = gated_delta_step(
-                query[:, 0], key[:, 0], value[:, 0], log_decay[:, 0], beta[:, 0],
-                state.recurrent, lengths > 0,
-            )  # fmt: skip
-            out = out[:, None]
-        else:
+        if length % BLOCK == 0:
+            mixed, conv = causal_conv(inputs, taps, state.conv, lengths)
             out, recurrent = gated_delta_rule(
-                query, key, value, log_decay, beta, state.recurrent, lengths
+                *self._split(mixed), log_decay, beta, state.recurrent, lengths
             )
-        gated = self.norm(out, self.z_proj(x).reshape(by_value_head))
-        y = self.out_proj(gated.reshape(batch, length, -1))
-        return y, DeltaState(conv=conv, recurrent=recurrent)
+            new = DeltaState(conv=conv, recurrent=recurrent)
+        else:
+            outs, states = [], []
+            for step in range(length):
+                active = lengths > step
+                row = inputs[:, step : step + 1]
+                mixed, conv = causal_conv(row, taps, state.conv, active.astype(jnp.int32))
+                query, key, value = (part[:, 0] for part in self._split(mixed))
+                row_out, recurrent = gated_delta_step(
+                    query, key, value, log_decay[:, step], beta[:, step], state.recurrent, active
+                )
+                state = DeltaState(conv=conv, recurrent=recurrent)
+                outs.append(row_out)
+                states.append(state)
+            out = jnp.stack(outs, axis=1)
+            new = state if length == 1 else jax.tree.map(lambda *each: jnp.stack(each), *states)
+        gated = self.norm(out, self.z_proj(x).reshape(out.shape))
+        return self.out_proj(gated.reshape(batch, length, -1)), new
+
+    def _split(self, mixed: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """[B, T, channels] to query and key [B, T, Hk, Dk] and value [B, T, Hv, Dv]."""
+        config, (batch, length, _) = self.config, mixed.shape
+        width = config.delta_key_heads * config.delta_key_dim
+        by_key_head = (batch, length, config.delta_key_heads, config.delta_key_dim)
+        by_value_head = (batch, length, config.delta_value_heads, config.delta_value_dim)
+        return (
+            mixed[..., :width].reshape(by_key_head),
+            mixed[..., width : 2 * width].reshape(by_key_head),
+            mixed[..., 2 * width :].reshape(by_value_head),
+        )

@@ -62,7 +62,8 @@ class HybridModel(nnx.Module):
 
         Args:
           tokens: int32 [B, T]. T == 1 decodes; a multiple of the block prefills, and then start
-            is a multiple of the block too.
+            is a multiple of the block too. Anything between is a window: T tokens with the bits
+            that decoding them one by one has.
           positions: int32 [3, B, T], rotary positions by axis; equal for text.
           state: delta state of the B sequences and the whole page pool.
           page_table: int32 [B, N], pages of each sequence.
@@ -70,7 +71,8 @@ class HybridModel(nnx.Module):
           lengths: int32 [B], 0 to T; 0 leaves that sequence's state as it is.
 
         Returns: hidden states [B, T, hidden] after the final norm (unspecified beyond lengths)
-        and the new state.
+        and the new state; after a window `delta` holds the states after each token, stacked in
+        front [T, B, ...] (`state_after` picks one).
         """
         config = self.config
         hidden = self.embedding.lookup(tokens, self.dtype)

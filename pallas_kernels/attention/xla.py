@@ -102,7 +102,26 @@ def attention_decode(
     hkv = pages_k.shape[1]
     rows = q.reshape(b, hkv, hq // hkv, d)
     last = jnp.broadcast_to(lengths[:, None] - 1, (b, hq // hkv))
-    out = _attend(rows, pages_k, pages_v, page_table, last, lengths, scale)
+
+    def together() -> jax.Array:
+        return _attend(rows, pages_k, pages_v, page_table, last, lengths, scale)
+
+    # XLA:CPU picks the order of a sum by the size of the whole array, so that the bits of a lane
+    # would depend on how many there are: there a trip is one lane. Idle ones cost nothing.
+    def one_by_one() -> jax.Array:
+        order = jnp.argsort(lengths <= 0, stable=True)
+
+        def body(trip: jax.Array, out: jax.Array) -> jax.Array:
+            lane = order[trip][None]
+            row = _attend(
+                rows[lane], pages_k, pages_v, page_table[lane], last[lane], lengths[lane], scale
+            )
+            return lax.dynamic_update_slice_in_dim(out, row, lane[0], axis=0)
+
+        trips = jnp.sum((lengths > 0).astype(jnp.int32))
+        return lax.fori_loop(jnp.int32(0), trips, body, jnp.zeros(rows.shape, jnp.float32))
+
+    out = lax.platform_dependent(cpu=one_by_one, default=together)
     out = jnp.where((lengths > 0)[:, None, None], out.reshape(q.shape), 0.0)
     return out.astype(q.dtype)
 

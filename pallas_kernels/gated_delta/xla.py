@@ -151,14 +151,57 @@ def gated_delta_step(
     active: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """Shapes as in the package."""
-    group = v.shape[1] // q.shape[1]
-    q, k = (jnp.repeat(unit(x.astype(jnp.float32)), group, axis=1)[..., None] for x in (q, k))
+
+    def together() -> tuple[jax.Array, jax.Array]:
+        out, memory = jax.vmap(_step)(q, k, v, log_decay, beta, state)
+        return out.astype(v.dtype), jnp.where(active[:, None, None, None], memory, state)
+
+    # On the CPU a trip is one active lane: its bits cannot depend on how many there are, and idle
+    # ones cost nothing.
+    def one_by_one() -> tuple[jax.Array, jax.Array]:
+        order = jnp.argsort(~active, stable=True)
+
+        def body(
+            trip: jax.Array, carry: tuple[jax.Array, jax.Array]
+        ) -> tuple[jax.Array, jax.Array]:
+            out, states = carry
+            lane = order[trip]
+            row, memory = _step(
+                q[lane], k[lane], v[lane], log_decay[lane], beta[lane], states[lane]
+            )
+            return (
+                lax.dynamic_update_index_in_dim(out, row.astype(out.dtype), lane, axis=0),
+                lax.dynamic_update_index_in_dim(states, memory, lane, axis=0),
+            )
+
+        trips = jnp.sum(active.astype(jnp.int32))
+        return lax.fori_loop(jnp.int32(0), trips, body, (jnp.zeros_like(v), state))
+
+    return lax.platform_dependent(cpu=one_by_one, default=together)
+
+
+def _step(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    log_decay: jax.Array,
+    beta: jax.Array,
+    state: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """One token of one lane.
+
+    Args:
+      q, k: [Hk, Dk]; v: [Hv, Dv]; log_decay, beta: [Hv]; state: [Hv, Dk, Dv].
+
+    Returns: float32 output [Hv, Dv], the new state.
+    """
+    group = v.shape[0] // q.shape[0]
+    q, k = (jnp.repeat(unit(x.astype(jnp.float32)), group, axis=0)[..., None] for x in (q, k))
     q = q * np.float32(q.shape[-2] ** -0.5)
     decayed = jnp.exp(log_decay)[..., None, None] * state
     error = v.astype(jnp.float32) - jnp.sum(k * decayed, axis=-2)
     memory = decayed + k * (beta[..., None] * error)[..., None, :]
-    out = jnp.sum(q * memory, axis=-2).astype(v.dtype)
-    return out, jnp.where(active[:, None, None, None], memory, state)
+    return jnp.sum(q * memory, axis=-2), memory
 
 
 def unit(x: jax.Array) -> jax.Array:

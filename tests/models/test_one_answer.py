@@ -16,6 +16,7 @@ from flax import nnx
 from njax.config import BLOCK, ModelConfig
 from njax.models.hybrid import HybridModel
 from njax.models.params import params_of
+from njax.state import ModelState, state_after
 from tests.models.conftest import PAGES, Lanes, Runner
 
 PROMPT = 256
@@ -169,3 +170,22 @@ def test_an_idle_lane_keeps_its_bits(runner):
     runner.step(lanes, tokens_of(6, 3, 1), [1, 1, 0])
     runner.step(lanes, tokens_of(7, 3, 64), [0, 0, 0])
     same(held(lanes, 2), before)
+
+
+def test_a_window_has_the_bits_of_single_steps(runner):
+    """Lanes that take 4, 2 and 0 tokens of it; only some of those count afterwards."""
+    tokens, given, kept = tokens_of(8, 3, 68), np.array([4, 2, 0]), np.array([3, 2, 0])
+    windowed, stepped = runner.lanes(3), runner.lanes(3)
+    for lanes in (windowed, stepped):
+        runner.step(lanes, tokens[:, :64], [64, 64, 64])
+    before = windowed.state.delta
+    outputs = runner.step(windowed, tokens[:, 64:], given)
+    singles = [runner.step(stepped, tokens[:, 64 + t : 65 + t], t < kept) for t in range(max(kept))]
+    for lane, count in enumerate(kept):
+        for window, single in zip(outputs, zip(*singles, strict=True), strict=True):
+            same([window[lane, :count]], [np.concatenate(single, axis=1)[lane, :count]])
+    delta = state_after(jnp.asarray(kept), before, windowed.state.delta)
+    windowed.state = ModelState(delta=delta, kv=windowed.state.kv)
+    windowed.start = stepped.start
+    for lane in range(3):
+        same(held(windowed, lane), held(stepped, lane))
