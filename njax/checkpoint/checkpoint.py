@@ -15,6 +15,7 @@ from njax.checkpoint import orbax
 from njax.checkpoint.directory import appearing
 from njax.checkpoint.layout import tensor_specs
 from njax.checkpoint.manifest import FILE, make_manifest, read_manifest
+from njax.checkpoint.mtp import read_mtp
 from njax.checkpoint.plan import EXTRA
 from njax.checkpoint.planned import PlannedTensor, Weight, assemble, expected_arrays, from_weight
 from njax.checkpoint.text_files import TextFiles, read_text_files
@@ -39,6 +40,7 @@ class Checkpoint:
       tokenizer_json: the tokenizer, as the `tokenizers` library reads it.
       chat_template: Jinja source, or None.
       manifest: what the checkpoint is and where it came from; {} for one that was made in memory.
+      mtp: the multi-token layer's parameters by name (`mtp.*`), in `dtype`; {} if not loaded.
     """
 
     config: ModelConfig
@@ -49,20 +51,25 @@ class Checkpoint:
     generation_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     tokenizer_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     manifest: dict[str, Any] = dataclasses.field(default_factory=dict)
+    mtp: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
 
 def load_checkpoint(
-    path: str | Path, *, sharding: jax.sharding.Sharding | orbax.ShardingOf | None = None
+    path: str | Path,
+    *,
+    sharding: jax.sharding.Sharding | orbax.ShardingOf | None = None,
+    mtp: bool = False,
 ) -> Checkpoint:
     """Loads a checkpoint that `njax convert` or `save_checkpoint` wrote.
 
     Every array goes straight to its device; host memory beyond that stays within 1 GB or the
-    largest array. Carried-along tensors (`extra.*`) are not read.
+    largest array. Carried-along tensors (`extra.*`) are not read, but for the multi-token layer's.
 
     Args:
       sharding: where arrays go: one sharding, or a function of (array name, shape), where the
         arrays of a quantised weight are `NAME.codes`, `NAME.scales`, `NAME.global_scale`,
         `NAME.values`, `NAME.scale`. None: whole on JAX's default device.
+      mtp: load the multi-token layer too, for drafts.
 
     Raises:
       CheckpointError: a foreign, incomplete or damaged directory; names what and where.
@@ -77,15 +84,18 @@ def load_checkpoint(
         wanted |= expected_arrays(name, kind, shape)
     orbax.check_arrays(directory / ARRAYS, wanted)
     arrays = orbax.read_arrays(directory / ARRAYS, wanted, sharding)
+    dtype = manifest["numeric_profile"]["activations"]
+    drafting = read_mtp(directory / ARRAYS, manifest, config, dtype, sharding) if mtp else {}
     return Checkpoint(
         config=config,
         params={name: assemble(name, kind, arrays) for name, (kind, _) in kinds.items()},
-        dtype=cast(Any, manifest["numeric_profile"]["activations"]),
+        dtype=cast(Any, dtype),
         tokenizer_json=text.tokenizer_json,
         chat_template=text.chat_template,
         generation_config=text.generation_config,
         tokenizer_config=text.tokenizer_config,
         manifest=manifest,
+        mtp=drafting,
     )
 
 

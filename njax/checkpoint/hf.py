@@ -76,7 +76,7 @@ def take_inventory(tensors: Iterable[SourceTensor]) -> Inventory:
     """
     found = Inventory({}, {}, [])
     for tensor in tensors:
-        name = _strip(tensor.name)
+        name = strip_prefix(tensor.name)
         if name.startswith(("mtp.", "visual.")):
             found.extra[tensor.name] = tensor
             continue
@@ -124,6 +124,7 @@ def hf_name(canonical: str) -> str:
     return f"model.layers.{layer[1]}.{names[layer[2]]}.{leaf}"
 
 
-def _strip(name: str) -> str:
+def strip_prefix(name: str) -> str:
+    """A source's name without the family's prefix."""
     prefix = next(p for p in _PREFIXES if name.startswith(p))
     return name[len(prefix) :]

@@ -39,6 +39,19 @@ def tensor_specs(config: ModelConfig) -> dict[str, TensorSpec]:
     return {spec.name: spec for spec in _all(config)}
 
 
+def mtp_specs(config: ModelConfig) -> dict[str, TensorSpec]:
+    """The tensors of the multi-token layer (`njax.models.mtp`), by canonical name."""
+    hidden = config.hidden_size
+    specs = [
+        TensorSpec("mtp.pre_fc_norm_embedding.weight", (hidden,), "vector"),
+        TensorSpec("mtp.pre_fc_norm_hidden.weight", (hidden,), "vector"),
+        TensorSpec("mtp.fc.weight", (hidden, 2 * hidden), "linear"),
+        *(TensorSpec(f"mtp.layers.0.{name}", *rest) for name, *rest in _layer(config, "attention")),
+        TensorSpec("mtp.norm.weight", (hidden,), "vector"),
+    ]
+    return {spec.name: spec for spec in specs}
+
+
 def _all(config: ModelConfig) -> Iterator[TensorSpec]:
     hidden = config.hidden_size
     yield TensorSpec("embedding.weight", (config.vocab_size, hidden), "table")

@@ -19,17 +19,20 @@ _DEMOS = {"demo": "nvfp4", "demo-bf16": "bfloat16"}
 """What command lines call the bundled model, as it is served and before it was quantised."""
 
 
-def load_model(path: str | None) -> Checkpoint:
+def load_model(path: str | None, *, mtp: bool = False) -> Checkpoint:
     """A converted checkpoint, or the bundled model for None, `demo` and `demo-bf16`.
 
+    Args:
+      mtp: with the multi-token layer, for drafts.
+
     Raises:
-      CheckpointError: there is none at `path`, or it is damaged.
+      CheckpointError: there is none at `path`, it is damaged, or it cannot draft as asked.
     """
     numbers = _DEMOS.get(path or "demo")
     if numbers is not None:
         from njax.demo import load_demo
 
-        return load_demo(cast(Any, numbers))
+        return load_demo(cast(Any, numbers), mtp=mtp)
     assert path is not None
     directory = Path(path)
     if not directory.is_dir():
@@ -40,7 +43,7 @@ def load_model(path: str | None) -> Checkpoint:
         )
     from njax.checkpoint import load_checkpoint
 
-    return load_checkpoint(directory)
+    return load_checkpoint(directory, mtp=mtp)
 
 
 @contextlib.contextmanager

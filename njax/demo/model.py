@@ -19,10 +19,14 @@ Numbers = Literal["bfloat16", "nvfp4"]
 ARCHIVES: dict[Numbers, str] = {"bfloat16": "demo-bf16.zip", "nvfp4": "demo-nvfp4.zip"}
 
 
-def load_demo(numbers: Numbers = "nvfp4") -> Checkpoint:
-    """The bundled model: as it is served, or as it was before its weights were quantised."""
+def load_demo(numbers: Numbers = "nvfp4", *, mtp: bool = False) -> Checkpoint:
+    """The bundled model: as it is served, or as it was before its weights were quantised.
+
+    Args:
+      mtp: with its multi-token layer, for drafts.
+    """
     with demo_directory(numbers) as directory:
-        return load_checkpoint(directory)
+        return load_checkpoint(directory, mtp=mtp)
 
 
 @contextlib.contextmanager

@@ -11,10 +11,10 @@ import numpy as np
 
 from njax.checkpoint import Checkpoint
 from njax.checkpoint.checkpoint import write_checkpoint
-from njax.checkpoint.hf import hf_name
 from njax.checkpoint.layout import tensor_specs
 from njax.checkpoint.lazy import in_memory
 from njax.checkpoint.manifest import make_manifest
+from njax.checkpoint.mtp import mtp_hf_name
 from njax.checkpoint.plan import EXTRA
 from njax.checkpoint.planned import from_weight, plain_tensor
 from njax.checkpoint.text_files import TextFiles
@@ -94,11 +94,3 @@ def export(
     )
     manifest = make_manifest(config, "bfloat16", tensors, options=facts or {})
     write_checkpoint(path, tensors, text, lambda: manifest)
-
-
-def mtp_hf_name(name: str) -> str:
-    """The Hugging Face name of a parameter of the multi-token layer: `mtp.layers.0.self_attn...`"""
-    rest = name.removeprefix(PREFIX)
-    if rest.startswith("layers."):
-        return PREFIX + hf_name(rest).removeprefix("model.")
-    return name
