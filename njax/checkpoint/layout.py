@@ -46,9 +46,10 @@ def mtp_specs(config: ModelConfig) -> dict[str, TensorSpec]:
         TensorSpec("mtp.pre_fc_norm_embedding.weight", (hidden,), "vector"),
         TensorSpec("mtp.pre_fc_norm_hidden.weight", (hidden,), "vector"),
         TensorSpec("mtp.fc.weight", (hidden, 2 * hidden), "linear"),
-        *(TensorSpec(f"mtp.layers.0.{name}", *rest) for name, *rest in _layer(config, "attention")),
-        TensorSpec("mtp.norm.weight", (hidden,), "vector"),
     ]
+    for name, shape, role in _layer(config, "attention"):
+        specs.append(TensorSpec(f"mtp.layers.0.{name}", shape, role))
+    specs.append(TensorSpec("mtp.norm.weight", (hidden,), "vector"))
     return {spec.name: spec for spec in specs}
 
 
