@@ -13,7 +13,7 @@ from typing import Protocol
 
 from litestar.types import Receive, Scope, Send
 
-from njax.engine.types import Event, Failed, Finished
+from njax.engine.types import Event
 from njax.errors import RequestError
 from server.bridge import Generation
 
@@ -28,11 +28,21 @@ _HEADERS = [
 class StreamWriter(Protocol):
     """A protocol's form of a stream. Everything it returns is whole events, or nothing."""
 
-    def opening(self) -> bytes: ...
+    def opening(self) -> bytes:
+        """What a stream begins with."""
 
-    def event(self, event: Event) -> bytes: ...
+    def event(self, index: int, event: Event) -> bytes:
+        """What an event of a generation adds.
 
-    def failure(self, error: RequestError) -> bytes: ...
+        Raises:
+          RequestError: that generation failed; the stream ends with `failure`.
+        """
+
+    def closing(self) -> bytes:
+        """What comes after the last event of the last generation."""
+
+    def failure(self, error: RequestError) -> bytes:
+        """Ends a stream that has begun."""
 
 
 class EventStream:
@@ -42,7 +52,7 @@ class EventStream:
         self,
         generation: Generation,
         writer: StreamWriter,
-        first: list[Event],
+        first: list[tuple[int, Event]],
         keep_alive_s: float,
     ):
         self._generation = generation
@@ -61,8 +71,15 @@ class EventStream:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         data, events = self._writer.opening(), self._first
         while not self._generation.gone:
-            data += b"".join(self._writer.event(event) for event in events)
-            ended = bool(events) and isinstance(events[-1], Finished | Failed)
+            failed = False
+            try:
+                for index, event in events:
+                    data += self._writer.event(index, event)
+                if self._generation.ended:
+                    data += self._writer.closing()
+            except RequestError as error:
+                data, failed = data + self._writer.failure(error), True
+            ended = failed or self._generation.ended
             await send({"type": "http.response.body", "body": data, "more_body": not ended})
             if ended:
                 return

@@ -18,12 +18,14 @@ from njax.engine.types import GenerationRequest, SamplingParams
 from njax.errors import InvalidRequest, UnsupportedCapability
 from njax.text.messages import ROLES, has_media, normalize_messages
 from njax.text.prompt import Prompt
+from server.answer import AnswerStyle
 from server.errors import InvalidJson
 from server.protocols.checks import check_fits, check_model
 from server.protocols.decoding import decode_body
 from server.protocols.template_options import template_options
 from server.settings import Settings
 
+MAX_ANSWERS = 16
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -50,6 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     enable_thinking: bool | None = None
     preserve_thinking: bool | None = None
     reasoning_effort: str | None = None
@@ -100,7 +103,8 @@ _INSTEAD = {"functions": "; send tools", "function_call": "; send tools and tool
 class ChatCall:
     """A request that was understood: what to generate and how to answer."""
 
-    generation: GenerationRequest
+    generations: tuple[GenerationRequest, ...]
+    style: AnswerStyle
     stream: bool
     include_usage: bool
 
@@ -142,17 +146,34 @@ def understand(body: bytes, engine: Engine, settings: Settings) -> ChatCall:
     except RecursionError:
         raise InvalidJson("the body is nested too deeply") from None
     usage = request.stream_options and request.stream_options.include_usage
+    generation = GenerationRequest(
+        token_ids=prompt.token_ids,
+        max_tokens=limit,
+        sampling=sampling,
+        stop=stop,
+        ignore_eos=bool(request.ignore_eos),
+        frontiers=(*prompt.frontiers, prompt.live_turn),
+    )
+    max_calls = 1 if request.parallel_tool_calls is False else None
     return ChatCall(
-        generation=GenerationRequest(
-            token_ids=prompt.token_ids,
-            max_tokens=limit,
-            sampling=sampling,
-            stop=stop,
-            ignore_eos=bool(request.ignore_eos),
-            frontiers=(*prompt.frontiers, prompt.live_turn),
-        ),
+        generations=repeated(generation, request.n or 1),
+        style=AnswerStyle.of_prompt(prompt.text, tools=tools, max_calls=max_calls),
         stream=bool(request.stream),
         include_usage=bool(usage),
+    )
+
+
+def repeated(generation: GenerationRequest, count: int) -> tuple[GenerationRequest, ...]:
+    """`count` answers to one prompt; a seed counts on, so that they differ."""
+    seed = generation.sampling.seed
+    if seed is None or count == 1:
+        return (generation,) * count
+    return tuple(
+        dataclasses.replace(
+            generation,
+            sampling=dataclasses.replace(generation.sampling, seed=(seed + index) % 2**64),
+        )
+        for index in range(count)
     )
 
 
@@ -161,10 +182,8 @@ def _check_supported(request: ChatRequest) -> None:
         if getattr(request, name) is not None:
             message = f"{name} is not supported{_INSTEAD.get(name, '')}"
             raise UnsupportedCapability(message, param=name, code=code)
-    if request.n not in (None, 1):
-        raise UnsupportedCapability(
-            f"n is {request.n}; only 1 answer is supported", param="n", code="n_not_supported"
-        )
+    if request.n is not None and not 1 <= request.n <= MAX_ANSWERS:
+        raise InvalidRequest(f"n is {request.n}; it must be between 1 and {MAX_ANSWERS}", param="n")
     kind = (request.response_format or {}).get("type", "text")
     if kind != "text":
         raise UnsupportedCapability(

@@ -1,8 +1,8 @@
 """OpenAI Chat Completions, the answer: whole, or as chunks in the protocol's order.
 
-A stream is: a chunk with the role, chunks of content, one with the finish reason, one with the
-usage (no choices, only if asked for), `[DONE]`. A failure on the way is an error event, and then
-the stream ends without `[DONE]`.
+A stream is: a chunk with the role, chunks of reasoning, content and tool calls, one with the finish
+reason, all that for each choice, then one with the usage (no choices, only if asked for), `[DONE]`.
+A failure on the way is an error event, and then the stream ends without `[DONE]`.
 """
 
 from __future__ import annotations
@@ -15,34 +15,47 @@ from typing import Any
 import msgspec
 
 from njax.engine import field_names
-from njax.engine.types import (
-    Delta,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    TokenLogprobs,
-    Usage,
-)
-from njax.errors import RequestError, Unavailable
+from njax.engine.types import Event, TokenLogprobs
+from njax.errors import RequestError
 from njax.text.tokenizer import Tokenizer
+from njax.text.tool_calls import (
+    Answer,
+    ContentDelta,
+    ReasoningDelta,
+    ToolCallDelta,
+    ToolCallDropped,
+    ToolCallStart,
+)
+from server.answer import AnswerEvent, AnswerReader, AnswerStyle, Ended, TokenLogs, WholeAnswer
 from server.protocols.errors import error_body
 
 _DONE = b"data: [DONE]\n\n"
-_FINISH: dict[FinishReason, str] = {
-    "stop_token": "stop",
-    "stop_string": "stop",
-    "output_limit": "length",
-    "context_capacity": "length",
-}
 _encode = msgspec.json.Encoder().encode
+
+
+class Function(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`arguments` is JSON text, or in a chunk what is new of it."""
+
+    name: str | None = None
+    arguments: str = ""
+
+
+class ToolCallBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call, or in a chunk what is new of it; only chunks have an index."""
+
+    index: int | None = None
+    id: str | None = None
+    type: str | None = None
+    function: Function = Function()
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message, or in a chunk what is new of it."""
 
     role: str | None = None
-    content: str | None = None
+    content: str | msgspec.UnsetType | None = msgspec.UNSET
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallBody] | None = None
 
 
 class TopLogprob(msgspec.Struct, frozen=True):
@@ -95,14 +108,19 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     usage: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
-def usage_body(usage: Usage) -> dict[str, Any]:
-    """Token counts; `cached_tokens` is a part of `prompt_tokens`."""
+def usage_body(ended: Sequence[Ended]) -> dict[str, Any]:
+    """Token counts of all answers to one prompt; `cached_tokens` is a part of `prompt_tokens`."""
+    usage = ended[0].usage
     cached = min(usage.cached_tokens, usage.prompt_tokens)
+    completion = sum(one.usage.completion_tokens for one in ended)
     return {
         field_names.PROMPT_TOKENS: usage.prompt_tokens,
-        field_names.COMPLETION_TOKENS: usage.completion_tokens,
-        field_names.TOTAL_TOKENS: usage.prompt_tokens + usage.completion_tokens,
+        field_names.COMPLETION_TOKENS: completion,
+        field_names.TOTAL_TOKENS: usage.prompt_tokens + completion,
         "prompt_tokens_details": {field_names.CACHED_TOKENS: cached},
+        "completion_tokens_details": {
+            field_names.REASONING_TOKENS: sum(one.reasoning_tokens for one in ended)
+        },
         field_names.PREFIX_CACHE_HIT_TOKENS: cached,
         field_names.PREFIX_REUSE_PATH: usage.reuse_path,
     }
@@ -128,106 +146,114 @@ def logprobs_body(tokenizer: Tokenizer, entries: Sequence[TokenLogprobs]) -> Cho
     return ChoiceLogprobs(content)
 
 
-def _finish_reason(finished: Finished) -> str:
-    """
-    Raises:
-      Unavailable: the request was cancelled, and not by its client: the server is stopping.
-    """
-    if finished.reason == "cancelled":
-        raise Unavailable("the server is stopping")
-    return _FINISH[finished.reason]
-
-
 class ChatAnswer:
-    """The answer to one request, whole: feed it events, then ask for the body."""
+    """The answers to one request, whole: feed it events, then ask for the body."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer):
+    def __init__(self, model: str, style: AnswerStyle, count: int, tokenizer: Tokenizer):
         self._model = model
         self._tokenizer = tokenizer
-        self._text: list[str] = []
-        self._logprobs: list[TokenLogprobs] = []
-        self._finished: Finished | None = None
+        self._answers = [WholeAnswer(style) for _ in range(count)]
 
-    def add(self, event: Event) -> bool:
-        """Takes an event; True after the last one.
-
-        Raises:
-          RequestError: the request failed.
+    def add(self, index: int, event: Event) -> None:
         """
-        if isinstance(event, Delta):
-            self._text.append(event.text)
-            self._logprobs += event.logprobs
-        elif isinstance(event, Failed):
-            raise event.error
-        elif isinstance(event, Finished):
-            self._finished = event
-        return self._finished is not None
+        Raises:
+          RequestError: that generation failed.
+        """
+        self._answers[index].add(event)
 
     def body(self) -> Completion:
-        assert self._finished is not None
-        message = Message(role="assistant", content="".join(self._text))
+        ended = [one.ended for one in self._answers if one.ended is not None]
+        assert len(ended) == len(self._answers)
+        choices = [
+            Choice(
+                index,
+                _message(one.answer),
+                end.finish,
+                logprobs_body(self._tokenizer, one.logprobs),
+            )
+            for index, (one, end) in enumerate(zip(self._answers, ended, strict=True))
+        ]
         return Completion(
             id=_new_id(),
             created=int(time.time()),
             model=self._model,
-            choices=[
-                Choice(
-                    0,
-                    message,
-                    _finish_reason(self._finished),
-                    logprobs_body(self._tokenizer, self._logprobs),
-                )
-            ],
-            usage=usage_body(self._finished.usage),
+            choices=choices,
+            usage=usage_body(ended),
         )
 
 
-class ChatStream:
-    """The answer to one request as server-sent events (a `server.sse.StreamWriter`)."""
+def _message(answer: Answer) -> Message:
+    calls = [
+        ToolCallBody(id=call.id, type="function", function=Function(call.name, call.arguments))
+        for call in answer.tool_calls
+    ]
+    return Message(
+        role="assistant",
+        content=answer.content or (None if calls else ""),
+        reasoning_content=answer.reasoning or None,
+        tool_calls=calls or None,
+    )
 
-    def __init__(self, model: str, include_usage: bool, tokenizer: Tokenizer):
+
+class ChatStream:
+    """The answers to one request as server-sent events (a `server.sse.StreamWriter`)."""
+
+    def __init__(
+        self,
+        model: str,
+        style: AnswerStyle,
+        count: int,
+        include_usage: bool,
+        tokenizer: Tokenizer,
+    ):
         self._model = model
         self._tokenizer = tokenizer
         self._include_usage = include_usage
+        self._readers = [AnswerReader(style) for _ in range(count)]
+        self._ended: list[Ended] = []
         self._id = _new_id()
         self._created = int(time.time())
 
     def opening(self) -> bytes:
-        """What a stream begins with."""
-        return self._chunk(Message(role="assistant", content=""))
+        role = Message(role="assistant", content="")
+        return b"".join(self._chunk(index, role) for index in range(len(self._readers)))
 
-    def event(self, event: Event) -> bytes:
-        """What an event adds to the stream, perhaps nothing."""
-        if isinstance(event, Delta):
-            logprobs = logprobs_body(self._tokenizer, event.logprobs)
-            if not event.text and logprobs is None:
-                return b""
-            return self._chunk(Message(content=event.text), logprobs=logprobs)
-        if isinstance(event, Failed):
-            return self.failure(event.error)
-        if not isinstance(event, Finished):
-            return b""
-        try:
-            last = self._chunk(Message(), _finish_reason(event))
-        except RequestError as error:
-            return self.failure(error)
-        if self._include_usage:
-            last += self._write([], usage_body(event.usage))
-        return last + _DONE
+    def event(self, index: int, event: Event) -> bytes:
+        data, logprobs, messages = b"", None, []
+        finish: str | None = None
+        for found in self._readers[index].read(event):
+            if isinstance(found, TokenLogs):
+                logprobs = logprobs_body(self._tokenizer, found.entries)
+            elif isinstance(found, Ended):
+                finish = found.finish
+                self._ended.append(found)
+            elif (message := _delta(found)) is not None:
+                messages.append(message)
+        if logprobs is not None and not messages:
+            messages.append(Message())
+        for at, message in enumerate(messages):
+            data += self._chunk(index, message, None, None if at else logprobs)
+        if finish is not None:
+            data += self._chunk(index, Message(), finish)
+        return data
+
+    def closing(self) -> bytes:
+        usage = self._write([], usage_body(self._ended)) if self._include_usage else b""
+        return usage + _DONE
 
     def failure(self, error: RequestError) -> bytes:
-        """Ends a stream that has begun."""
         _, body = error_body(error)
         return b"data: " + _encode(body) + b"\n\n"
 
     def _chunk(
         self,
+        index: int,
         delta: Message,
         finish_reason: str | None = None,
         logprobs: ChoiceLogprobs | None = None,
     ) -> bytes:
         usage = None if self._include_usage else msgspec.UNSET
-        return self._write([ChunkChoice(0, delta, finish_reason, logprobs)], usage)
+        return self._write([ChunkChoice(index, delta, finish_reason, logprobs)], usage)
 
     def _write(
         self, choices: list[ChunkChoice], usage: dict[str, Any] | msgspec.UnsetType | None
@@ -236,6 +262,25 @@ class ChatStream:
             id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
         )
         return b"data: " + _encode(chunk) + b"\n\n"
+
+
+def _delta(event: AnswerEvent) -> Message | None:
+    """What is new of a message. A call that was cut keeps what has been sent of it, its JSON
+    completed, as a stream cannot take it back."""
+    match event:
+        case ContentDelta(text):
+            return Message(content=text)
+        case ReasoningDelta(text):
+            return Message(reasoning_content=text)
+        case ToolCallStart(index, call_id, name):
+            call = ToolCallBody(index, call_id, "function", Function(name))
+        case ToolCallDelta(index, arguments):
+            call = ToolCallBody(index, function=Function(arguments=arguments))
+        case ToolCallDropped(int(index), _, closing) if closing:
+            call = ToolCallBody(index, function=Function(arguments=closing))
+        case _:
+            return None
+    return Message(tool_calls=[call])
 
 
 def _new_id() -> str:

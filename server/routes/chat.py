@@ -7,16 +7,12 @@ import asyncio
 from litestar import Request, Response, post
 from litestar.types import ASGIApp
 
-from njax.engine.types import Failed
-from njax.text.tokenizer import Tokenizer
 from server.body import read_body
 from server.bridge import Generation
 from server.dependencies import TheEngine, TheSettings, TheThreads
-from server.errors import ClientDisconnected
-from server.protocols.openai_chat import ChatCall, understand
+from server.protocols.openai_chat import understand
 from server.protocols.openai_chat_answer import ChatAnswer, ChatStream
-from server.settings import Settings
-from server.sse import EventStream, watch_for_hang_up
+from server.respond import read_all, stream_events
 
 
 @post("/v1/chat/completions")
@@ -27,42 +23,17 @@ async def chat_completions(
     loop = asyncio.get_running_loop()
     call = await loop.run_in_executor(threads, understand, body, engine, settings)
     del body
-    generation = Generation(engine, call.generation)
+    generation = Generation(engine, call.generations)
+    count = len(call.generations)
     try:
         if call.stream:
-            return await _stream(request, generation, call, settings, engine.tokenizer)
-        return await _whole(request, generation, settings, engine.tokenizer)
+            writer = ChatStream(
+                settings.model_id, call.style, count, call.include_usage, engine.tokenizer
+            )
+            return await stream_events(request, generation, writer, settings)
+        answer = ChatAnswer(settings.model_id, call.style, count, engine.tokenizer)
+        await read_all(request, generation, answer.add)
+        return Response(answer.body()).to_asgi_response(app=None, request=request)
     except BaseException:
         generation.close()
         raise
-
-
-async def _stream(
-    request: Request,
-    generation: Generation,
-    call: ChatCall,
-    settings: Settings,
-    tokenizer: Tokenizer,
-) -> ASGIApp:
-    async with watch_for_hang_up(request.receive, generation):
-        first = await generation.events(settings.keep_alive_s)
-    if generation.gone:
-        raise ClientDisconnected("the client hung up")
-    if first and isinstance(first[0], Failed):
-        raise first[0].error
-    writer = ChatStream(settings.model_id, call.include_usage, tokenizer)
-    return EventStream(generation, writer, first, settings.keep_alive_s)
-
-
-async def _whole(
-    request: Request, generation: Generation, settings: Settings, tokenizer: Tokenizer
-) -> ASGIApp:
-    answer = ChatAnswer(settings.model_id, tokenizer)
-    async with watch_for_hang_up(request.receive, generation):
-        ended = False
-        while not ended:
-            for event in await generation.events():
-                ended = answer.add(event)
-            if generation.gone:
-                raise ClientDisconnected("the client hung up")
-    return Response(answer.body()).to_asgi_response(app=None, request=request)

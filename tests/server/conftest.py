@@ -152,10 +152,25 @@ def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
         yield it
 
 
+@pytest.fixture(scope="session")
+def demo_server() -> Iterator[ServerProcess]:
+    """The bundled model, which thinks and calls tools as it should."""
+    options = ("--prefix-cache-mib", "64", "--prefill-chunk", "128", "--max-context", str(CONTEXT))
+    with serving(*options) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def demo_client(demo_server: ServerProcess) -> Iterator[openai.OpenAI]:
+    with demo_server.client() as it:
+        yield it
+
+
 def chat(text: str = "hi", **fields: Any) -> dict[str, Any]:
-    """A small greedy request."""
+    """A small greedy request that is answered without thinking."""
     messages = [{"role": "user", "content": text}]
-    return {"model": MODEL, "messages": messages, "max_tokens": 8, "temperature": 0} | fields
+    body = {"model": MODEL, "messages": messages, "max_tokens": 8, "temperature": 0}
+    return body | {"reasoning_effort": "none"} | fields
 
 
 def works(server: ServerProcess) -> None:

@@ -149,8 +149,8 @@ BAD = [
     (chat(tools=[TOOL], tool_choice="sometimes"), "invalid_request", "tool_choice"),
     (chat(tool_choice="auto"), "invalid_request", "tool_choice"),
     # What is not supported.
-    (chat(n=2), "n_not_supported", "n"),
-    (chat(n=0), "n_not_supported", "n"),
+    (chat(n=17), "invalid_request", "n"),
+    (chat(n=0), "invalid_request", "n"),
     (chat(logprobs=True, top_logprobs=21), "invalid_request", "logprobs"),
     (chat(top_logprobs=3), "invalid_request", "top_logprobs"),
     (chat(presence_penalty=2.5), "invalid_request", "presence_penalty"),

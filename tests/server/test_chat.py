@@ -76,7 +76,7 @@ def test_a_long_system_block_is_shared(client):
 
     def run(number):
         return client.chat.completions.create(
-            model=MODEL, max_tokens=8, temperature=0,
+            model=MODEL, max_tokens=8, temperature=0, reasoning_effort="none",
             messages=[{"role": "system", "content": system},
                       {"role": "user", "content": f"Question {number}?"}],
         ).usage  # fmt: skip
@@ -97,7 +97,9 @@ def test_seeds_do_not_change_the_answer(client):
     messages = [{"role": "system", "content": secrets.token_hex(8) + " Be kind. " * 100},
                 {"role": "user", "content": "Hello!"}]  # fmt: skip
     cold, seeded = (
-        client.chat.completions.create(model=MODEL, messages=messages, max_tokens=48, temperature=0)
+        client.chat.completions.create(
+            model=MODEL, messages=messages, max_tokens=48, temperature=0, reasoning_effort="none"
+        )
         for _ in range(2)
     )
     assert cold.usage.prefix_reuse_path == "full_reset"
@@ -202,10 +204,13 @@ def test_three_spellings_of_no_thinking(client):
         {"reasoning_effort": "none", "enable_thinking": False,
          "chat_template_kwargs": {"enable_thinking": False, "other": None}},
     ]  # fmt: skip
-    off = [ask(client, extra=extra) for extra in spellings]
+    off = [ask(client, extra={"reasoning_effort": None} | extra) for extra in spellings]
     assert len({answer.choices[0].message.content for answer in off}) == 1
     assert len({answer.usage.prompt_tokens for answer in off}) == 1
-    on = [ask(client), ask(client, extra={"enable_thinking": True})]
+    on = [
+        ask(client, extra={"reasoning_effort": None} | extra)
+        for extra in ({}, {"enable_thinking": True})
+    ]
     assert on[0].usage.prompt_tokens == on[1].usage.prompt_tokens != off[0].usage.prompt_tokens
 
 

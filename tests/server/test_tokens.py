@@ -48,7 +48,7 @@ def test_pieces_and_spellings(server):
 def test_messages_count_what_chat_reports(server):
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     for extra in ({}, {"tools": tools}, {"chat_template_kwargs": {"enable_thinking": False}}):
-        answer = server.post(chat(**extra)).json()
+        answer = server.post(chat(reasoning_effort=None, **extra)).json()
         messages = chat()["messages"]
         counted = ask(server, "/tokenize", model=MODEL, messages=messages, **extra)
         assert counted["count"] == answer["usage"]["prompt_tokens"]
