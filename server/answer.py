@@ -59,12 +59,14 @@ class Ended:
       reason: the engine's.
       usage: token counts.
       reasoning_tokens: completion tokens spent inside the thinking block.
+      stop_string: the one that ended the answer, if one did.
     """
 
     finish: Finish
     reason: FinishReason
     usage: Usage
     reasoning_tokens: int
+    stop_string: str | None = None
 
 
 AnswerEvent = TextEvent | TokenLogs | Ended
@@ -108,7 +110,8 @@ class AnswerReader:
         cut = event.reason in _CUT
         found: list[AnswerEvent] = [*self._count(self._stream.finish(truncated=cut))]
         finish: Finish = "length" if cut else "tool_calls" if self._calls else "stop"
-        found.append(Ended(finish, event.reason, event.usage, self._reasoning_tokens))
+        spent = self._reasoning_tokens
+        found.append(Ended(finish, event.reason, event.usage, spent, event.stop_string))
         return found
 
     def _count(self, events: list[TextEvent]) -> list[TextEvent]:

@@ -16,6 +16,7 @@ from server.auth import require_key
 from server.protocols.errors import handle_http_error, handle_request_error, handle_unexpected
 from server.routes.chat import chat_completions
 from server.routes.health import health
+from server.routes.messages import count_tokens, messages
 from server.routes.models import get_model, list_models
 from server.routes.tokens import detokenize, tokenize
 from server.settings import Settings
@@ -33,7 +34,9 @@ def create_app(engine: Engine, settings: Settings) -> Litestar:
             threads.shutdown(wait=False, cancel_futures=True)
 
     guards = [require_key(settings.api_key)] if settings.api_key is not None else []
-    handlers = [chat_completions, list_models, get_model, tokenize, detokenize]
+    handlers = [
+        chat_completions, messages, count_tokens, list_models, get_model, tokenize, detokenize,
+    ]  # fmt: skip
     protected = Router("/", route_handlers=handlers, guards=guards)
     values = {"engine": engine, "settings": settings, "threads": threads}
     return Litestar(

@@ -20,6 +20,9 @@ class Settings:
       default_sampling: what holds where a request says nothing, usually the model's own.
       max_request_bytes: larger bodies are refused with 413.
       keep_alive_s: a stream that has nothing to say sends a comment this often.
+      drop_billing_header: leave out the line `x-anthropic-billing-header: ...` that an agent puts
+        first in its system text, with a hash that changes on every request: it would change the
+        head that requests share.
       render_threads: threads that apply templates and tokenise.
       created: Unix time that /v1/models reports.
     """
@@ -30,6 +33,7 @@ class Settings:
     default_sampling: SamplingParams = dataclasses.field(default_factory=SamplingParams)
     max_request_bytes: int = 384 << 20
     keep_alive_s: float = 5.0
+    drop_billing_header: bool = True
     render_threads: int = 4
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 

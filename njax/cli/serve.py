@@ -67,6 +67,13 @@ def serve(
         int, typer.Option(min=1, help="Answer length of requests that give none.")
     ] = 8192,
     max_request_mib: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 384,
+    keep_billing_header: Annotated[
+        bool,
+        typer.Option(
+            "--keep-billing-header",
+            help="Render the x-anthropic-billing-header line, which spoils shared heads.",
+        ),
+    ] = False,
 ) -> None:
     """Serve a model over HTTP, as the OpenAI API does.
 
@@ -104,6 +111,7 @@ def serve(
         default_max_tokens=default_max_tokens,
         default_sampling=default_sampling(checkpoint),
         max_request_bytes=max_request_mib * _MIB,
+        drop_billing_header=not keep_billing_header,
     )
     fatal = Fatal()
     with steps() as progress:

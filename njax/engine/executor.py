@@ -234,6 +234,7 @@ class Executor:
         shared = self._store.shared_segments(digests, tokens, segment_sizes(len(digests)))
         snapshot = self._device.capture(sequence.lane, sequence.pages, end, shared)
         self._store.put(digests, tokens, snapshot)
+        sequence.captured = end
 
     def _begin(self, sequence: Sequence) -> None:
         """Plans a sequence when its prefill starts, as what ran before may have left a seed."""

@@ -47,6 +47,11 @@ class OutputPipeline:
         self._limit_reason = limit_reason
         self.accepted = 0
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._stop_strings.matched if self._stop_strings is not None else None
+
     def push(self, token: int, logprobs: tuple[TokenLogprobs, ...] = ()) -> Step:
         """Takes the next token. After a `finish` nothing more may be pushed.
 

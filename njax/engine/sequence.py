@@ -33,6 +33,7 @@ class Sequence:
       root: digest that its prefix identity starts from.
       lane, pages: what it holds while active.
       plan, next_chunk: its prefill and how far that has been dispatched.
+      captured: length of the longest snapshot that its prefill left.
       dispatched: tokens whose computation has been dispatched; runs ahead of what was read.
       done: its last event has been sent; results still in flight are ignored.
     """
@@ -48,6 +49,7 @@ class Sequence:
     pages: list[int] = dataclasses.field(default_factory=list)
     plan: Plan | None = None
     next_chunk: int = 0
+    captured: int = 0
     dispatched: int = 0
     admitted: float | None = None
     first_token: float | None = None
@@ -102,7 +104,8 @@ class Sequence:
             usage.cached_tokens, usage.reuse_path,
             1e3 * usage.timings.time_to_first_token, 1e3 * usage.timings.total,
         )  # fmt: skip
-        self.emit(Finished(reason, usage))
+        stop_string = self.output.stop_string if reason == "stop_string" else None
+        self.emit(Finished(reason, usage, stop_string))
 
     def fail(self, error: RequestError) -> None:
         """Sends the last event of a request that did not."""
@@ -117,6 +120,7 @@ class Sequence:
             completion_tokens=self.output.accepted,
             cached_tokens=self.plan.base if self.plan else 0,
             reuse_path=self.plan.path if self.plan else "full_reset",
+            captured_tokens=max(0, self.captured - self.plan.base) if self.plan else 0,
             timings=Timings(
                 queued=(self.admitted or now) - self.submitted,
                 time_to_first_token=(self.first_token or now) - self.submitted,

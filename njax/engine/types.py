@@ -135,12 +135,17 @@ class Timings:
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """Token counts of one request. `cached_tokens` of the prompt came from a snapshot."""
+    """Token counts of one request.
+
+    The first `cached_tokens` of the prompt came from a snapshot; the `captured_tokens` after them
+    are in a snapshot now that this request left.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     reuse_path: ReusePath
+    captured_tokens: int = 0
     timings: Timings = Timings()
 
 
@@ -175,10 +180,11 @@ class Delta:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """Last event of a request that ended as it should."""
+    """Last event of a request that ended as it should. `stop_string` is the one that ended it."""
 
     reason: FinishReason
     usage: Usage
+    stop_string: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

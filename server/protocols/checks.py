@@ -1,13 +1,28 @@
-"""Checks that every protocol makes."""
+"""Checks and corrections that every protocol makes."""
 
 from __future__ import annotations
 
-from collections.abc import Sized
+import re
+from collections.abc import Sequence, Sized
+from typing import Any
 
 from njax.engine.engine import Engine
 from njax.errors import ContextLengthExceeded
 from server.errors import ModelNotFound
 from server.settings import Settings
+
+_BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
+
+
+def without_billing_header(
+    messages: Sequence[dict[str, Any]], settings: Settings
+) -> list[dict[str, Any]]:
+    """Normalised messages without that line in the system text (`Settings.drop_billing_header`)."""
+    if not settings.drop_billing_header or not messages or messages[0]["role"] != "system":
+        return list(messages)
+    text = _BILLING.sub("", messages[0]["content"])
+    rest = list(messages[1:])
+    return [{**messages[0], "content": text.lstrip("\n")}, *rest] if text.strip() else rest
 
 
 def check_model(name: str | None, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Error codes to HTTP statuses and the OpenAI error body."""
+"""Error codes to HTTP statuses and the error bodies of the two families of protocols."""
 
 from __future__ import annotations
 
@@ -49,12 +49,52 @@ def error_body(error: RequestError) -> tuple[int, ErrorBody]:
     return status, ErrorBody(ErrorDetail(error.message, kind, error.param, error.code))
 
 
-def handle_request_error(request: Request, error: RequestError) -> Response[ErrorBody]:
+_ANTHROPIC: dict[int, tuple[int, str]] = {
+    401: (401, "authentication_error"),
+    403: (403, "permission_error"),
+    404: (404, "not_found_error"),
+    405: (405, "invalid_request_error"),
+    413: (413, "request_too_large"),
+    429: (529, "overloaded_error"),
+    499: (499, "invalid_request_error"),
+}
+"""Status and type in that protocol by our status; any other below 500 is a fault of the request."""
+
+
+class AnthropicError(msgspec.Struct, frozen=True):
+    type: str
+    message: str
+
+
+class AnthropicErrorBody(msgspec.Struct, frozen=True):
+    """The body of every failure under /v1/messages, and the event that ends such a stream."""
+
+    error: AnthropicError
+    type: str = "error"
+
+
+def anthropic_error_body(error: RequestError) -> tuple[int, AnthropicErrorBody]:
+    """Status and body for a request of that protocol that failed."""
+    status, body = error_body(error)
+    return _in_anthropic(status, body)
+
+
+def _in_anthropic(status: int, body: ErrorBody) -> tuple[int, AnthropicErrorBody]:
+    if body.error.code == "request_queue_timeout":
+        found = (504, "timeout_error")
+    elif status >= 500:
+        found = (status, "api_error")
+    else:
+        found = _ANTHROPIC.get(status, (status, "invalid_request_error"))
+    return found[0], AnthropicErrorBody(AnthropicError(found[1], body.error.message))
+
+
+def handle_request_error(request: Request, error: RequestError) -> Response[Any]:
     """Answers a failure that was foreseen."""
-    return _respond(*error_body(error))
+    return _respond(request, *error_body(error))
 
 
-def handle_http_error(request: Request, error: HTTPException) -> Response[ErrorBody]:
+def handle_http_error(request: Request, error: HTTPException) -> Response[Any]:
     """Answers what the framework refuses: unknown routes, methods."""
     status = error.status_code
     if status >= 500:
@@ -70,19 +110,22 @@ def handle_http_error(request: Request, error: HTTPException) -> Response[ErrorB
     }
     message = messages.get(status, error.detail or phrase)
     detail = ErrorDetail(message[:500], "invalid_request_error", None, code)
-    return _respond(status, ErrorBody(detail), dict(error.headers or {}))
+    return _respond(request, status, ErrorBody(detail), dict(error.headers or {}))
 
 
-def handle_unexpected(request: Request, error: Exception) -> Response[ErrorBody]:
+def handle_unexpected(request: Request, error: Exception) -> Response[Any]:
     """Answers a fault of the server. The log has the details, the client gets none."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _respond(*error_body(RequestError("internal error", code="internal_error")))
+    return _respond(request, *error_body(RequestError("internal error", code="internal_error")))
 
 
 def _respond(
-    status: int, body: ErrorBody, headers: dict[str, Any] | None = None
-) -> Response[ErrorBody]:
+    request: Request, status: int, body: ErrorBody, headers: dict[str, Any] | None = None
+) -> Response[Any]:
     headers = headers or {}
     if status in _RETRY_AFTER_S:
         headers["Retry-After"] = _RETRY_AFTER_S[status]
-    return Response(body, status_code=status, media_type="application/json", headers=headers)
+    content: ErrorBody | AnthropicErrorBody = body
+    if request.url.path.startswith("/v1/messages"):
+        status, content = _in_anthropic(status, body)
+    return Response(content, status_code=status, media_type="application/json", headers=headers)

@@ -20,7 +20,7 @@ from njax.text.messages import ROLES, has_media, normalize_messages
 from njax.text.prompt import Prompt
 from server.answer import AnswerStyle
 from server.errors import InvalidJson
-from server.protocols.checks import check_fits, check_model
+from server.protocols.checks import check_fits, check_model, without_billing_header
 from server.protocols.decoding import decode_body
 from server.protocols.template_options import template_options
 from server.settings import Settings
@@ -135,7 +135,7 @@ def understand(body: bytes, engine: Engine, settings: Settings) -> ChatCall:
             _limit(request, settings),
             _stop(request),
         )
-        messages = normalize_messages(request.messages)
+        messages = without_billing_header(normalize_messages(request.messages), settings)
         if has_media(messages):
             raise UnsupportedCapability(
                 "this server takes text only, no images and no video",
