@@ -21,6 +21,11 @@ BLOCK = 64
 KV_DTYPES = ("bf16", "int8")
 """How keys and values can be stored; int8 has one float16 scale for 64 elements of a head."""
 
+SPECULATION = ("mtp",)
+"""What can draft tokens: the checkpoint's multi-token layer."""
+
+MAX_DRAFT_TOKENS = 5
+
 MAX_LANES = 1024
 """A bound on nonsense; useful widths end far below."""
 
@@ -290,6 +295,10 @@ class EngineConfig:
       kv_capacity: tokens of the KV page pool, or None for max_concurrency * max_context.
       prefix_cache_bytes: budget of the seed store; 0 turns it off.
       kv_dtype: how keys and values are stored, one of `KV_DTYPES`; None: as activations are.
+      spec: what drafts tokens ahead, one of `SPECULATION`; None: nothing.
+      draft_tokens: most drafts of a lane in one round, 1 to `MAX_DRAFT_TOKENS`.
+      draft_lanes: with more lanes busy than this nothing is drafted: then the device has enough to
+        do without.
     """
 
     max_context: int = 8192
@@ -300,6 +309,9 @@ class EngineConfig:
     kv_capacity: int | None = None
     prefix_cache_bytes: int = 0
     kv_dtype: str | None = None
+    spec: str | None = None
+    draft_tokens: int = 3
+    draft_lanes: int = 4
 
     def __post_init__(self) -> None:
         for name in ("max_context", "max_concurrency", "prefill_chunk"):
@@ -317,6 +329,14 @@ class EngineConfig:
             raise StartupError("prefix_cache_bytes must not be negative")
         if self.kv_dtype is not None and self.kv_dtype not in KV_DTYPES:
             raise StartupError(f"kv_dtype is {self.kv_dtype!r}; there are {', '.join(KV_DTYPES)}")
+        if self.spec is not None and self.spec not in SPECULATION:
+            raise StartupError(f"spec is {self.spec!r}; there is {', '.join(SPECULATION)}, or none")
+        if not 1 <= self.draft_tokens <= MAX_DRAFT_TOKENS:
+            raise StartupError(
+                f"draft_tokens is {self.draft_tokens}; it must be 1 to {MAX_DRAFT_TOKENS}"
+            )
+        if self.draft_lanes < 1:
+            raise StartupError(f"draft_lanes is {self.draft_lanes}; it must be at least 1")
         if self.prefill_chunk % BLOCK:
             raise StartupError(
                 f"prefill_chunk is {self.prefill_chunk}; it must be a multiple of {BLOCK}"
@@ -332,6 +352,11 @@ class EngineConfig:
                 f"kv_capacity ({self.kv_capacity}) is more than max_concurrency * max_context "
                 f"({most}): the rest could never be used"
             )
+
+    @property
+    def drafting(self) -> bool:
+        """Whether tokens are drafted ahead."""
+        return self.spec is not None
 
     @property
     def pages_per_lane(self) -> int:

@@ -88,10 +88,12 @@ def init_state(
     pages: int,
     dtype: jnp.dtype,
     kv_dtype: jnp.dtype | None = None,
+    more_attention: int = 0,
 ) -> ModelState:
     """Zeroed state for `batch` sequences over a pool of `pages` pages (page 0 included).
 
     KV pages are of `kv_dtype`, by default of `dtype`; int8 means codes with scales.
+    `more_attention` layers of the decoder's shape follow its own in the pool.
     Under `jax.eval_shape` it gives the abstract state, so byte counts need no allocation.
     """
     delta = tuple(
@@ -108,7 +110,7 @@ def init_state(
     shape = (pages, config.num_kv_heads, BLOCK, config.head_dim)
     kv = tuple(
         KVPages(k=zero_pages(shape, stored), v=zero_pages(shape, stored))
-        for _ in range(config.attention_layers)
+        for _ in range(config.attention_layers + more_attention)
     )
     return ModelState(delta=delta, kv=kv)
 
@@ -123,11 +125,14 @@ class Snapshot:
       delta: one `DeltaState` of batch 1 for each delta layer.
       segments: the KV pages in order, in runs of fixed sizes; a run holds one `KVPages` for each
         attention layer.
+      tail: [1, hidden], the hidden state of the last token, which the next entry of the multi-token
+        layer is made of; None where nothing is drafted.
     """
 
     length: int = dataclasses.field(metadata={"static": True})
     delta: tuple[DeltaState, ...]
     segments: tuple[tuple[KVPages, ...], ...]
+    tail: jax.Array | None = None
 
 
 def tree_bytes(tree: object) -> int:
@@ -135,9 +140,8 @@ def tree_bytes(tree: object) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def kv_token_bytes(config: ModelConfig, kv_dtype: jnp.dtype) -> int:
+def kv_token_bytes(config: ModelConfig, kv_dtype: jnp.dtype, more_attention: int = 0) -> int:
     """Bytes of one token's keys and values in all attention layers."""
-    state = jax.eval_shape(
-        lambda: init_state(config, batch=1, pages=1, dtype=kv_dtype, kv_dtype=kv_dtype)
-    )
+    shape = {"batch": 1, "pages": 1, "more_attention": more_attention}
+    state = jax.eval_shape(lambda: init_state(config, dtype=kv_dtype, kv_dtype=kv_dtype, **shape))
     return tree_bytes(state.kv) // BLOCK

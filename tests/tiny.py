@@ -6,6 +6,7 @@ Tokenizer and chat template are the bundled model's.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.resources
 import json
@@ -19,8 +20,8 @@ import ml_dtypes
 import numpy as np
 
 from njax.checkpoint import Checkpoint
-from njax.checkpoint.layout import tensor_specs
-from njax.config import ModelConfig
+from njax.checkpoint.layout import mtp_specs, tensor_specs
+from njax.config import LayerKind, ModelConfig
 from njax.demo import ARCHIVES
 from njax.demo.tokens import ADDED_TOKENS
 from njax.text.tokenizer import Tokenizer
@@ -53,18 +54,27 @@ _SEED = 20_260_401
 _ID = {token: VOCAB_SIZE - len(ADDED_TOKENS) + i for i, token in enumerate(ADDED_TOKENS)}
 
 
-def load_tiny() -> Checkpoint:
-    """The tiny model: bfloat16, the same bits on every machine."""
+def load_tiny(*, mtp: bool = False, layer_kinds: tuple[LayerKind, ...] | None = None) -> Checkpoint:
+    """The tiny model: bfloat16, the same bits on every machine.
+
+    Args:
+      mtp: with a multi-token layer, which is random too: hardly a draft is right.
+      layer_kinds: other layers, where fewer will do: they compile sooner.
+    """
+    config = dataclasses.replace(
+        TINY_CONFIG, layer_kinds=layer_kinds or TINY_CONFIG.layer_kinds, mtp_layers=int(mtp)
+    )
     text = _text_files()
-    weights = _weights()
+    weights = _weights(config)
     return Checkpoint(
-        config=TINY_CONFIG,
+        config=config,
         params={name: jnp.asarray(value) for name, value in weights.items()},
         dtype="bfloat16",
         tokenizer_json=text["tokenizer.json"],
         chat_template=text["chat_template.jinja"],
         generation_config=json.loads(text["generation_config.json"]) | {"do_sample": True},
         tokenizer_config=json.loads(text["tokenizer_config.json"]),
+        mtp={n: jnp.asarray(v) for n, v in _mtp_weights(config).items()} if mtp else {},
     )
 
 
@@ -77,10 +87,15 @@ def _text_files() -> dict[str, str]:
 
 
 @functools.cache
-def _weights() -> dict[str, np.ndarray]:
-    weights = {name: _tensor(name, spec.shape) for name, spec in tensor_specs(TINY_CONFIG).items()}
+def _weights(config: ModelConfig) -> dict[str, np.ndarray]:
+    weights = {name: _tensor(name, spec.shape) for name, spec in tensor_specs(config).items()}
     weights["head.weight"][_unspoken(_text_files()["tokenizer.json"])] = 0
     return weights
+
+
+@functools.cache
+def _mtp_weights(config: ModelConfig) -> dict[str, np.ndarray]:
+    return {name: _tensor(name, spec.shape) for name, spec in mtp_specs(config).items()}
 
 
 def _tensor(name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -12,18 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from njax.config import BLOCK, EngineConfig, ModelConfig
 from njax.engine.buckets import bucket_for, segment_sizes
+from njax.engine.programs import Progress, compile_programs
 from njax.engine.sampling import LaneSampling
-from njax.engine.steps import (
-    EngineState,
-    Progress,
-    StepOutput,
-    compile_programs,
-    init_engine_state,
-)
+from njax.engine.speculative import RoundOutput
+from njax.engine.steps import EngineState, Graphs, StepOutput, capture_lane, init_engine_state
 from njax.engine.types import SamplingParams
 from njax.prefix.planner import Chunk
 from njax.prefix.seeds import MINIMUM_FRONTIER, Segment
@@ -34,13 +29,13 @@ class Device:
     """Weights, state and programs of one engine.
 
     Args:
-      graphdef, params: the model, as `njax.models.params.bind` gives it, on the device.
+      graphs, params: the modules and their weights on the device, as the steps take them.
       dtype: activation dtype.
     """
 
     def __init__(
         self,
-        graphdef: nnx.GraphDef,
+        graphs: Graphs,
         params: Any,
         model: ModelConfig,
         engine: EngineConfig,
@@ -49,7 +44,7 @@ class Device:
     ):
         self._params = params
         self._vocab_size = model.vocab_size
-        self._programs = compile_programs(graphdef, self._params, model, engine, dtype, progress)
+        self._programs = compile_programs(graphs, self._params, model, engine, dtype, progress)
         self._state: EngineState = (
             jax.jit(lambda: init_engine_state(model, engine, dtype)).lower().compile()()
         )
@@ -95,8 +90,22 @@ class Device:
 
     def decode(self, position: np.ndarray, active: np.ndarray) -> StepOutput:
         """One token for every active lane."""
+        assert self._programs.decode is not None
         self._state, output = self._programs.decode(
             self._params, self._state, self._page_table, position, active, self._sampling
+        )
+        return output
+
+    def speculate(self, last: np.ndarray, window: np.ndarray, active: np.ndarray) -> RoundOutput:
+        """A round for every active lane, in an engine that drafts.
+
+        Args:
+          last: int32 [lanes], the highest index that a token of each lane may have.
+          window: int32 [lanes], drafts wanted; a lane's own limits may allow fewer.
+        """
+        most = next(size for size in sorted(self._programs.rounds) if size >= window.max())
+        self._state, output = self._programs.rounds[most](
+            self._params, self._state, self._page_table, last, window, active, self._sampling
         )
         return output
 
@@ -114,8 +123,8 @@ class Device:
             ids = np.asarray(pages[start : start + size], np.int32)
             segments.append(self._programs.capture_pages[size](self._state, ids))
             start += size
-        delta = self._programs.capture_delta(self._state, np.int32(lane))
-        return Snapshot(length=length, delta=delta, segments=tuple(segments))
+        delta, tail = self._programs.capture_lane(self._state, np.int32(lane))
+        return Snapshot(length=length, delta=delta, segments=tuple(segments), tail=tail)
 
     def restore(self, lane: int, pages: list[int], snapshot: Snapshot) -> None:
         """Copies a snapshot into a lane; the snapshot stays as it is."""
@@ -125,7 +134,8 @@ class Device:
             ids = np.asarray(pages[start : start + size], np.int32)
             self._state = self._programs.restore_pages[size](self._state, ids, segment)
             start += size
-        self._state = self._programs.restore_delta(self._state, np.int32(lane), snapshot.delta)
+        image = snapshot.delta, snapshot.tail
+        self._state = self._programs.restore_lane(self._state, np.int32(lane), image)
 
     def memory(self) -> dict[str, int]:
         """Bytes by kind of what lives on the device, seeds left out."""
@@ -138,7 +148,8 @@ class Device:
 
 def smallest_snapshot_bytes(model: ModelConfig, engine: EngineConfig, dtype: jnp.dtype) -> int:
     """Bytes of a snapshot at the shortest frontier that is ever captured."""
-    state = jax.eval_shape(lambda: init_engine_state(model, engine, dtype)).model
-    lane_image = tree_bytes(state.delta) // engine.max_concurrency
-    page = tree_bytes(state.kv) // (engine.pool_pages + 1)
+    state = jax.eval_shape(lambda: init_engine_state(model, engine, dtype))
+    lane = jax.ShapeDtypeStruct((), jnp.int32)
+    lane_image = tree_bytes(jax.eval_shape(capture_lane, state, lane))
+    page = tree_bytes(state.model.kv) // (engine.pool_pages + 1)
     return lane_image + MINIMUM_FRONTIER // BLOCK * page

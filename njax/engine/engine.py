@@ -21,9 +21,10 @@ from njax.engine.device import Device, smallest_snapshot_bytes
 from njax.engine.executor import Executor
 from njax.engine.output import OutputPipeline
 from njax.engine.pages import PagePool
+from njax.engine.programs import Progress
 from njax.engine.scheduler import Scheduler
 from njax.engine.sequence import Sequence as EngineSequence
-from njax.engine.steps import Progress, init_engine_state
+from njax.engine.steps import Graphs, init_engine_state
 from njax.engine.types import (
     Event,
     EventSink,
@@ -39,6 +40,7 @@ from njax.errors import (
     StartupError,
     UnsupportedCapability,
 )
+from njax.models.mtp import bind_mtp
 from njax.models.params import bind, place
 from njax.prefix.identity import root_digest
 from njax.prefix.seeds import SeedStore
@@ -87,7 +89,9 @@ class Engine:
             self.template_options = template.options
         self._fingerprint = _fingerprint(checkpoint)
         self._kv_dtype = kv_storage(self.config.kv_dtype, self._dtype)
-        self._kv_token_bytes = kv_token_bytes(self.model_config, self._kv_dtype)
+        self._kv_token_bytes = kv_token_bytes(
+            self.model_config, self._kv_dtype, int(self.config.drafting)
+        )
         self._profile = f"activations={checkpoint.dtype} kv={self._kv_dtype} state=float32"
         self._store = SeedStore(self.config.prefix_cache_bytes)
         self._pool = PagePool(self.config.pool_pages)
@@ -103,6 +107,11 @@ class Engine:
             raise StartupError(
                 f"the tokenizer's ids go to {self.tokenizer.vocab_size - 1}, but the model's "
                 f"vocabulary holds {self.model_config.vocab_size}: they do not belong together"
+            )
+        if self.config.drafting and not (self._checkpoint and self._checkpoint.mtp):
+            raise StartupError(
+                "spec is 'mtp', but the checkpoint was loaded without its multi-token layer: load "
+                "it with mtp=True"
             )
         if self.config.max_context > self.model_config.max_position:
             log.warning(
@@ -129,11 +138,10 @@ class Engine:
         counter = compile_counter()
         began = time.monotonic()
         try:
-            weights = place(self._checkpoint.params)
-            graphdef, params = bind(self.model_config, self._dtype, weights)
+            graphs, params = self._place_weights(self._checkpoint)
             self._checkpoint = None  # the device holds the weights now; let the host's copy go
             self._device = Device(
-                graphdef, params, self.model_config, self.config, self._dtype, self._progress
+                graphs, params, self.model_config, self.config, self._dtype, self._progress
             )
         except (MemoryError, jax.errors.JaxRuntimeError) as error:
             if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
@@ -145,6 +153,14 @@ class Engine:
         self._compiles_at_ready = counter.count
         self._executor.start()
         log.info("engine ready after %.1f s", time.monotonic() - began)
+
+    def _place_weights(self, checkpoint: Checkpoint) -> tuple[Graphs, Any]:
+        """The modules and their weights on the device, as the steps take them."""
+        decoder, params = bind(self.model_config, self._dtype, place(checkpoint.params))
+        if not self.config.drafting:
+            return Graphs(decoder), params
+        mtp, drafting = bind_mtp(self.model_config, self._dtype, place(checkpoint.mtp))
+        return Graphs(decoder, mtp), (params, drafting)
 
     def _too_large(self) -> str:
         state = jax.eval_shape(

@@ -19,10 +19,12 @@ import numpy as np
 from njax.config import BLOCK, EngineConfig
 from njax.engine.buckets import segment_sizes
 from njax.engine.device import Device
+from njax.engine.host_step import HostStep, read_step
 from njax.engine.scheduler import DecodeUnit, PrefillUnit, Scheduler
 from njax.engine.sequence import Sequence
+from njax.engine.speculative import DraftRecord, RoundOutput, choose_window
 from njax.engine.steps import StepOutput
-from njax.engine.types import Started, TokenLogprobs
+from njax.engine.types import Started
 from njax.errors import Overloaded, QueueTimeout, RequestError, Unavailable
 from njax.prefix.planner import Plan, make_plan
 from njax.prefix.seeds import SeedStore
@@ -41,7 +43,7 @@ class _InFlight:
     """A dispatched unit: which sequence reads which row of the result."""
 
     rows: tuple[tuple[Sequence, int], ...]
-    output: StepOutput
+    output: StepOutput | RoundOutput
 
 
 class Executor:
@@ -67,6 +69,7 @@ class Executor:
         self._config = config
         self._on_fatal = on_fatal
         self._in_flight: deque[_InFlight] = deque()
+        self.drafts = DraftRecord.of(config.draft_tokens)
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         # Guarded by the lock: what other threads write.
@@ -239,6 +242,8 @@ class Executor:
     def _begin(self, sequence: Sequence) -> None:
         """Plans a sequence when its prefill starts, as what ran before may have left a seed."""
         request = sequence.request
+        if self._config.drafting:
+            sequence.record = DraftRecord.of(self._config.draft_tokens)
         sequence.plan = make_plan(
             root=sequence.root,
             token_ids=request.token_ids,
@@ -258,49 +263,54 @@ class Executor:
         sequence.emit(Started(sequence.plan.base, sequence.plan.path))
 
     def _dispatch_decode(self, sequences: tuple[Sequence, ...]) -> None:
-        position = np.zeros(self._config.max_concurrency, np.int32)
-        active = np.zeros(self._config.max_concurrency, np.bool_)
+        lanes = self._config.max_concurrency
+        position, last, window = (np.zeros(lanes, np.int32) for _ in range(3))
+        active = np.zeros(lanes, np.bool_)
+        drafting = self._config.drafting and len(sequences) <= self._config.draft_lanes
         for sequence in sequences:
-            position[sequence.lane] = sequence.position
-            active[sequence.lane] = True
+            lane = sequence.lane
+            position[lane] = sequence.position
+            last[lane] = sequence.last_index
+            active[lane] = True
+            if drafting and sequence.record is not None:
+                window[lane] = choose_window(sequence.record, self._config.draft_tokens)
             sequence.dispatched += 1
-        output = self._device.decode(position, active)
+        output: StepOutput | RoundOutput
+        if self._config.drafting:
+            output = self._device.speculate(last, window, active)
+        else:
+            output = self._device.decode(position, active)
         rows = tuple((sequence, sequence.lane) for sequence in sequences)
         self._in_flight.append(_InFlight(rows, output))
 
     def _collect(self, result: _InFlight) -> None:
-        tokens = np.asarray(result.output.token)  # waits for the step
-        finite = np.asarray(result.output.finite)
+        step = read_step(result.output)  # waits for it
         for sequence, row in result.rows:
-            if sequence.done:
-                continue
-            if sequence.first_token is None:
-                sequence.first_token = time.monotonic()
-            if not finite[row]:
+            if not sequence.done:
+                self._take(sequence, step, row)
+
+    def _take(self, sequence: Sequence, step: HostStep, row: int) -> None:
+        """Hands a sequence its new tokens, up to its end if that is among them."""
+        if sequence.first_token is None:
+            sequence.first_token = time.monotonic()
+        count = int(step.count[row])
+        sequence.dispatched += max(0, count - 1)
+        if sequence.record is not None and count:
+            sequence.record.add(int(step.drafted[row]), count - 1)
+            self.drafts.add(int(step.drafted[row]), count - 1)
+        for index in range(count):
+            if not step.finite[row, index]:
                 self._release(sequence)
                 sequence.fail(NonFiniteLogits("the model produced logits that are not finite"))
-                continue
-            step = sequence.output.push(int(tokens[row]), self._logprobs(sequence, result, row))
-            if step.delta is not None:
-                sequence.emit(step.delta)
-            if step.finish is not None:
+                return
+            logprobs = step.logprobs_of(row, index, sequence.request.sampling.logprobs)
+            made = sequence.output.push(int(step.token[row, index]), logprobs)
+            if made.delta is not None:
+                sequence.emit(made.delta)
+            if made.finish is not None:
                 self._release(sequence)
-                sequence.finish(step.finish)
-
-    @staticmethod
-    def _logprobs(sequence: Sequence, result: _InFlight, row: int) -> tuple[TokenLogprobs, ...]:
-        wanted = sequence.request.sampling.logprobs
-        if wanted is None:
-            return ()
-        found = result.output.logprobs
-        ids, top = np.asarray(found.top_ids)[row], np.asarray(found.top)[row]
-        return (
-            TokenLogprobs(
-                token_id=int(np.asarray(result.output.token)[row]),
-                logprob=float(np.asarray(found.chosen)[row]),
-                top=tuple((int(i), float(p)) for i, p in zip(ids[:wanted], top, strict=False)),
-            ),
-        )
+                sequence.finish(made.finish)
+                return
 
     def _fail(self, error: Exception) -> None:
         """The second kind of failure: nothing can be trusted any more."""

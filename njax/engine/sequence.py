@@ -8,7 +8,9 @@ import time
 
 from njax.config import BLOCK
 from njax.engine.output import OutputPipeline
+from njax.engine.speculative import DraftRecord
 from njax.engine.types import (
+    Drafts,
     Event,
     EventSink,
     Failed,
@@ -34,7 +36,9 @@ class Sequence:
       lane, pages: what it holds while active.
       plan, next_chunk: its prefill and how far that has been dispatched.
       captured: length of the longest snapshot that its prefill left.
-      dispatched: tokens whose computation has been dispatched; runs ahead of what was read.
+      dispatched: tokens whose computation has been dispatched; runs ahead of what was read. A
+        round counts as one token until it is read.
+      record: how its drafts fared; None where nothing is drafted.
       done: its last event has been sent; results still in flight are ignored.
     """
 
@@ -51,6 +55,7 @@ class Sequence:
     next_chunk: int = 0
     captured: int = 0
     dispatched: int = 0
+    record: DraftRecord | None = None
     admitted: float | None = None
     first_token: float | None = None
     done: bool = False
@@ -68,6 +73,11 @@ class Sequence:
     def position(self) -> int:
         """Where the newest dispatched token will go when it is absorbed."""
         return self.prompt_length + self.dispatched - 1
+
+    @property
+    def last_index(self) -> int:
+        """The index that its last token has if it reaches its limit."""
+        return self.prompt_length + self.limit - 1
 
     @property
     def decodable(self) -> bool:
@@ -125,5 +135,10 @@ class Sequence:
                 queued=(self.admitted or now) - self.submitted,
                 time_to_first_token=(self.first_token or now) - self.submitted,
                 total=now - self.submitted,
+            ),
+            drafts=(
+                Drafts(tuple(self.record.drafted), tuple(self.record.accepted))
+                if self.record
+                else Drafts()
             ),
         )

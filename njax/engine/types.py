@@ -134,6 +134,20 @@ class Timings:
 
 
 @dataclasses.dataclass(frozen=True)
+class Drafts:
+    """Speculation of one request, by position in the window (the first draft first).
+
+    Attributes:
+      drafted: drafts that were verified.
+      accepted: those that became tokens, as did all before them.
+    Empty where the engine does not draft.
+    """
+
+    drafted: tuple[int, ...] = ()
+    accepted: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Usage:
     """Token counts of one request.
 
@@ -147,6 +161,7 @@ class Usage:
     reuse_path: ReusePath
     captured_tokens: int = 0
     timings: Timings = Timings()
+    drafts: Drafts = Drafts()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,6 +41,8 @@ class GatedAttention(nnx.Module):
         page_table: jax.Array,
         start: jax.Array,
         lengths: jax.Array,
+        *,
+        first: int = 0,
     ) -> tuple[jax.Array, KVPages]:
         """Appends K and V of the new tokens to their pages, then attends over the pages.
 
@@ -50,6 +52,7 @@ class GatedAttention(nnx.Module):
           pages, page_table: the pool and each sequence's pages, int32 [B, N].
           start: int32 [B], tokens already in the pages.
           lengths: int32 [B], real tokens of the T (0: the lane is idle).
+          first: the first position of the pages that holds a token.
 
         Returns: [B, T, hidden] and the pool with the new tokens.
         """
@@ -69,11 +72,17 @@ class GatedAttention(nnx.Module):
             steps = jnp.arange(length)
             visible = jnp.where(steps < lengths[:, None], start[:, None] + steps + 1, 0)
             out = attention_decode(
-                query.reshape(batch * length, heads, dim), k, v,
-                jnp.repeat(page_table, length, axis=0), visible.reshape(-1),
+                query.reshape(batch * length, heads, dim),
+                k,
+                v,
+                jnp.repeat(page_table, length, axis=0),
+                visible.reshape(-1),
                 scale=scale,
-            ).reshape(query.shape)  # fmt: skip
+                first=first,
+            ).reshape(query.shape)
         else:
-            out = attention_prefill(query, k, v, page_table, start, lengths, scale=scale)
+            out = attention_prefill(
+                query, k, v, page_table, start, lengths, scale=scale, first=first
+            )
         gated = out * jax.nn.sigmoid(gate)
         return self.o_proj(gated.reshape(batch, length, heads * dim)), KVPages(k=k, v=v)

@@ -5,7 +5,7 @@ With h_t the decoder's hidden state of token t (after its final norm) and e the 
     m_t = norm(layer(fc([norm_e(e(x_{t+1})) | norm_h(h_t)])))
 
 and the model's own head makes of m_t the logits of x_{t+2}. The layer is one of gated full
-attention with a KV cache of its own; entry t stands at position p_t, that of token t. To draft
+attention with a KV cache of its own; entry t has the rotary position p_t, that of token t. To draft
 further, m_t takes the place of h and the drafted token that of x_{t+1}, one position on. (As in the
 family's checkpoints, `mtp.*`, and their public loaders.)
 
@@ -15,6 +15,7 @@ Names: `mtp.fc`, `mtp.pre_fc_norm_embedding`, `mtp.pre_fc_norm_hidden`, `mtp.lay
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -25,11 +26,18 @@ from njax.config import ModelConfig
 from njax.models.hybrid import HybridLayer
 from njax.models.linear import Linear
 from njax.models.norm import RMSNorm
-from njax.models.params import params_of
+from njax.models.params import bind_module, params_of
 from njax.models.rope import rotary_angles
 from njax.state import KVPages
 
 PREFIX = "mtp."
+
+FIRST = 1
+"""Where the engine keeps entry t in its pages: at FIRST + t, beside token t + 1, which it embeds.
+
+So a page's entries depend on the tokens up to the page's end alone, and sequences with a common
+head can share it; slot 0 stays empty.
+"""
 
 
 class MultiTokenLayer(nnx.Module):
@@ -53,6 +61,8 @@ class MultiTokenLayer(nnx.Module):
         page_table: jax.Array,
         start: jax.Array,
         lengths: jax.Array,
+        *,
+        first: int = 0,
     ) -> tuple[jax.Array, KVPages]:
         """Absorbs the first lengths[b] of T tokens of each of B sequences.
 
@@ -61,6 +71,7 @@ class MultiTokenLayer(nnx.Module):
           hidden: [B, T, hidden], the decoder's hidden states (or this layer's, to draft further).
           positions: int32 [3, B, T], of the tokens that `hidden` belongs to.
           pages, page_table, start, lengths: this layer's share of the pool, as in the decoder.
+          first: the first slot of the pages that holds an entry.
 
         Returns: [B, T, hidden] for the head, and the pool with the new tokens.
         """
@@ -71,7 +82,7 @@ class MultiTokenLayer(nnx.Module):
         joined = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden)]
         x = self.fc(jnp.concatenate(joined, axis=-1))
         mixed, pages = layer.attention(
-            layer.input_norm(x), angles, pages, page_table, start, lengths
+            layer.input_norm(x), angles, pages, page_table, start, lengths, first=first
         )
         x = x + mixed
         x = x + layer.mlp(layer.post_norm(x))
@@ -80,5 +91,16 @@ class MultiTokenLayer(nnx.Module):
 
 def abstract_mtp_params(config: ModelConfig, dtype: Any) -> dict[str, jax.ShapeDtypeStruct]:
     """Names (with `mtp.`), shapes and dtypes of the layer's parameters; nothing is allocated."""
-    layer = nnx.eval_shape(lambda: MultiTokenLayer(config, dtype=dtype, rngs=nnx.Rngs(0)))
-    return {PREFIX + name: value for name, value in params_of(layer).items()}
+    return {PREFIX + name: value for name, value in params_of(_abstract(config, dtype)).items()}
+
+
+def bind_mtp(
+    config: ModelConfig, dtype: Any, params: Mapping[str, Any]
+) -> tuple[nnx.GraphDef, nnx.State]:
+    """The layer with these parameters (names with `mtp.`), split for jitted steps; as `bind`."""
+    own = {name.removeprefix(PREFIX): weight for name, weight in params.items()}
+    return bind_module(_abstract(config, dtype), own)
+
+
+def _abstract(config: ModelConfig, dtype: Any) -> MultiTokenLayer:
+    return nnx.eval_shape(lambda: MultiTokenLayer(config, dtype=dtype, rngs=nnx.Rngs(0)))

@@ -61,7 +61,12 @@ def bind(
     Raises:
       CheckpointError: a name is missing or unknown, or a shape is wrong.
     """
-    graphdef, state = nnx.split(_abstract(config, dtype))
+    return bind_module(_abstract(config, dtype), params)
+
+
+def bind_module(module: nnx.Module, params: Mapping[str, Any]) -> tuple[nnx.GraphDef, nnx.State]:
+    """An abstract module with these parameters; as `bind`."""
+    graphdef, state = nnx.split(module)
     expected = {_name(path): (path, param) for path, param in nnx.to_flat_state(state)}
     missing = sorted(expected.keys() - params.keys())
     extra = sorted(params.keys() - expected.keys())

@@ -174,7 +174,7 @@ class SeedStore:
     def _evict(self) -> None:
         _, oldest = self._entries.popitem(last=False)
         before = self._bytes
-        self._bytes -= tree_bytes(oldest.snapshot.delta)
+        self._bytes -= tree_bytes((oldest.snapshot.delta, oldest.snapshot.tail))
         for key, _ in self._runs(oldest):
             held = self._segments[key]
             held.holders -= 1
@@ -190,7 +190,7 @@ class SeedStore:
     def _new_bytes(self, seed: Seed) -> int:
         """Bytes that an entry would add to what is here."""
         fresh = [held.segment for key, held in self._runs(seed) if key not in self._segments]
-        return tree_bytes(seed.snapshot.delta) + tree_bytes(fresh)
+        return tree_bytes((seed.snapshot.delta, seed.snapshot.tail)) + tree_bytes(fresh)
 
     @staticmethod
     def _runs(seed: Seed) -> Iterator[tuple[tuple[bytes, int], _Held]]:

@@ -80,6 +80,7 @@ def attention_prefill(
     lengths: jax.Array,
     *,
     scale: float,
+    first: int = 0,
     implementation: str | None = None,
 ) -> jax.Array:
     """Causal attention of T queries of each sequence; all K and V, their own too, are in pages.
@@ -95,6 +96,7 @@ def attention_prefill(
       start: int32 [B].
       lengths: int32 [B]: queries that count; rows from lengths[b] on are unspecified, finite.
       scale: multiplies the scores.
+      first: the first position that anybody sees; what lies before holds no token.
       implementation: a name from `PREFILL_IMPLEMENTATIONS`; default: the first that accepts.
 
     Returns: [B, T, Hq, D] in the dtype of `q`.
@@ -112,6 +114,7 @@ def attention_prefill(
         implementation,
         *(q, pages_k, pages_v, page_table, start, lengths),
         scale=scale,
+        first=first,
     )
 
 
@@ -123,6 +126,7 @@ def attention_decode(
     lengths: jax.Array,
     *,
     scale: float,
+    first: int = 0,
     implementation: str | None = None,
 ) -> jax.Array:
     """Attention of one query of each lane over the first lengths[b] tokens of its pages.
@@ -132,6 +136,7 @@ def attention_decode(
       pages_k, pages_v, page_table: as in `attention_prefill`.
       lengths: int32 [B]: tokens visible, the newest included; 0 gives zeros.
       scale: multiplies the scores.
+      first: the first position that anybody sees; what lies before holds no token.
       implementation: a name from `DECODE_IMPLEMENTATIONS`; default: the first that accepts.
 
     Returns: [B, Hq, D] in the dtype of `q`.
@@ -149,6 +154,7 @@ def attention_decode(
         implementation,
         *(q, pages_k, pages_v, page_table, lengths),
         scale=scale,
+        first=first,
     )
 
 

@@ -55,6 +55,7 @@ def attention_prefill(
     lengths: jax.Array,
     *,
     scale: float,
+    first: int = 0,
 ) -> jax.Array:
     """Shapes as in the package."""
     _, t, hq, d = q.shape
@@ -67,12 +68,12 @@ def attention_prefill(
     # One trip is one tile of one sequence, whatever B and T are.
     def body(trip: jax.Array, out: jax.Array) -> jax.Array:
         sequence = jnp.sum((trip >= ends).astype(jnp.int32))
-        first = (trip - ends[sequence] + tiles[sequence]) * _TILE
-        at = (sequence, first, jnp.int32(0), jnp.int32(0))
+        offset = (trip - ends[sequence] + tiles[sequence]) * _TILE
+        at = (sequence, offset, jnp.int32(0), jnp.int32(0))
         rows = lax.dynamic_slice(padded, at, (1, _TILE, hq, d))
         rows = rows.reshape(_TILE, hkv, hq // hkv, d).transpose(1, 2, 0, 3)
-        position = start[sequence] + first + jnp.arange(_TILE)
-        end = start[sequence] + jnp.minimum(first + _TILE, lengths[sequence])
+        position = start[sequence] + offset + jnp.arange(_TILE)
+        end = start[sequence] + jnp.minimum(offset + _TILE, lengths[sequence])
         tile = _attend(
             rows.reshape(1, hkv, -1, d),
             pages_k,
@@ -81,6 +82,7 @@ def attention_prefill(
             jnp.tile(position, hq // hkv)[None],
             end[None],
             scale,
+            first,
         )
         tile = tile.reshape(hkv, hq // hkv, _TILE, d).transpose(2, 0, 1, 3)
         return lax.dynamic_update_slice(out, tile.reshape(1, _TILE, hq, d).astype(out.dtype), at)
@@ -96,6 +98,7 @@ def attention_decode(
     lengths: jax.Array,
     *,
     scale: float,
+    first: int = 0,
 ) -> jax.Array:
     """Shapes as in the package."""
     b, hq, d = q.shape
@@ -104,7 +107,7 @@ def attention_decode(
     last = jnp.broadcast_to(lengths[:, None] - 1, (b, hq // hkv))
 
     def together() -> jax.Array:
-        return _attend(rows, pages_k, pages_v, page_table, last, lengths, scale)
+        return _attend(rows, pages_k, pages_v, page_table, last, lengths, scale, first)
 
     # XLA:CPU picks the order of a sum by the size of the whole array, so that the bits of a lane
     # would depend on how many there are: there a trip is one lane. Idle ones cost nothing.
@@ -113,9 +116,8 @@ def attention_decode(
 
         def body(trip: jax.Array, out: jax.Array) -> jax.Array:
             lane = order[trip][None]
-            row = _attend(
-                rows[lane], pages_k, pages_v, page_table[lane], last[lane], lengths[lane], scale
-            )
+            table, seen, end = page_table[lane], last[lane], lengths[lane]
+            row = _attend(rows[lane], pages_k, pages_v, table, seen, end, scale, first)
             return lax.dynamic_update_slice_in_dim(out, row, lane[0], axis=0)
 
         trips = jnp.sum((lengths > 0).astype(jnp.int32))
@@ -134,8 +136,9 @@ def _attend(
     last: jax.Array,
     ends: jax.Array,
     scale: float,
+    first: int,
 ) -> jax.Array:
-    """rows [B, Hkv, M, D] see the positions up to last [B, M] that lie below ends [B].
+    """rows [B, Hkv, M, D] see the positions first to last [B, M] that lie below ends [B].
 
     Returns float32 [B, Hkv, M, D]; rows that see nothing are unspecified, finite.
     """
@@ -164,9 +167,9 @@ def _attend(
         keys, values = tokens(pages_k), tokens(pages_v)
         position = index * span + jnp.arange(span)
         # Rows that are not written yet can hold anything, NaN too, and 0 * NaN is NaN.
-        written = (position < ends[:, None])[:, None, :, None]
+        written = ((position >= first) & (position < ends[:, None]))[:, None, :, None]
         values = jnp.where(written, values.astype(jnp.float32), 0.0)
-        seen = (position <= last[..., None])[:, None]
+        seen = ((position >= first) & (position <= last[..., None]))[:, None]
         # In the dtype of the inputs: products of bfloat16 are exact in the float32 sums.
         scores = _dot("bhmd,bhrd->bhmr", rows, keys.astype(rows.dtype)) * np.float32(scale)
         scores = jnp.where(seen, scores, _UNSEEN)

@@ -32,7 +32,7 @@ def model(
     from njax.cli.compile_cache import use_compile_cache
     from njax.config import BLOCK, EngineConfig
     from njax.engine.sampling import LaneSampling
-    from njax.engine.steps import init_engine_state, make_decode, make_prefill
+    from njax.engine.steps import Graphs, init_engine_state, make_decode, make_prefill
     from njax.models.params import bind
     from njax.state import tree_bytes
 
@@ -53,7 +53,7 @@ def model(
     rows, data = [], {}
 
     began = time.perf_counter()
-    decode = jax.jit(make_decode(graphdef), donate_argnums=1)
+    decode = jax.jit(make_decode(Graphs(graphdef)), donate_argnums=1)
     active = np.ones(lanes, bool)
     position = context
 
@@ -84,7 +84,7 @@ def model(
 
     if prompt:
         began = time.perf_counter()
-        prefill = jax.jit(make_prefill(graphdef), donate_argnums=1)
+        prefill = jax.jit(make_prefill(Graphs(graphdef)), donate_argnums=1)
         chunk = engine.prefill_chunk
         tokens = np.random.default_rng(0).integers(0, config.vocab_size, prompt).astype(np.int32)
 
