@@ -11,7 +11,7 @@ from njax.cli.compile_cache import use_compile_cache
 from njax.cli.models import default_sampling, load_model, model_name
 from njax.cli.progress import say, stage, steps
 from njax.cli.session import Model
-from njax.config import EngineConfig
+from njax.config import MAX_DRAFT_TOKENS, EngineConfig
 from njax.errors import StartupError
 
 _DEFAULT = EngineConfig()
@@ -60,6 +60,17 @@ def serve(
     prefill_chunk: Annotated[
         int, typer.Option(min=64, help="Most prompt tokens of one step; a multiple of 64.")
     ] = _DEFAULT.prefill_chunk,
+    spec: Annotated[
+        str | None,
+        typer.Option(
+            metavar="mtp",
+            help="Draft tokens ahead with the multi-token layer; answers stay the same.",
+            show_default="nothing",
+        ),
+    ] = None,
+    draft_tokens: Annotated[
+        int, typer.Option(min=1, max=MAX_DRAFT_TOKENS, help="Most drafts of a round, with --spec.")
+    ] = _DEFAULT.draft_tokens,
     prefix_cache_mib: Annotated[
         int, typer.Option(min=0, help="Memory for shared prompt heads; 0: off.")
     ] = 0,
@@ -90,6 +101,8 @@ def serve(
         prefill_chunk=prefill_chunk,
         kv_capacity=_capacity(kv_capacity),
         kv_dtype=kv_dtype,
+        spec=spec,
+        draft_tokens=draft_tokens,
         prefix_cache_bytes=prefix_cache_mib * _MIB,
     )
     from server.listen import bind, url_of
@@ -102,7 +115,7 @@ def serve(
         from server.settings import Settings
 
         use_compile_cache()
-        checkpoint = load_model(model)
+        checkpoint = load_model(model, mtp=engine_config.drafting)
     if not prefix_cache_mib:
         say("hint: --prefix-cache-mib N lets requests with the same system block share its work")
     settings = Settings(

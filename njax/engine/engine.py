@@ -26,6 +26,7 @@ from njax.engine.scheduler import Scheduler
 from njax.engine.sequence import Sequence as EngineSequence
 from njax.engine.steps import Graphs, init_engine_state
 from njax.engine.types import (
+    Drafts,
     Event,
     EventSink,
     Failed,
@@ -290,6 +291,7 @@ class Engine:
                 "budget_bytes": seeds.budget,
                 **vars(seeds.counters),
             },
+            "drafts": (self._executor.drafts if self._executor else Drafts()).to_dict(),
         }
 
     def shutdown(self, *, drain: bool = False, timeout: float | None = 30.0) -> bool:

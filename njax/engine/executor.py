@@ -24,7 +24,7 @@ from njax.engine.scheduler import DecodeUnit, PrefillUnit, Scheduler
 from njax.engine.sequence import Sequence
 from njax.engine.speculative import DraftRecord, RoundOutput, choose_window
 from njax.engine.steps import StepOutput
-from njax.engine.types import Started
+from njax.engine.types import Drafts, Started
 from njax.errors import Overloaded, QueueTimeout, RequestError, Unavailable
 from njax.prefix.planner import Plan, make_plan
 from njax.prefix.seeds import SeedStore
@@ -69,7 +69,7 @@ class Executor:
         self._config = config
         self._on_fatal = on_fatal
         self._in_flight: deque[_InFlight] = deque()
-        self.drafts = DraftRecord.of(config.draft_tokens)
+        self._drafts = DraftRecord.of(config.draft_tokens)
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         # Guarded by the lock: what other threads write.
@@ -137,6 +137,11 @@ class Executor:
     @property
     def outstanding(self) -> int:
         return self._outstanding
+
+    @property
+    def drafts(self) -> Drafts:
+        """Speculation of all requests so far."""
+        return self._drafts.drafts() if self._config.drafting else Drafts()
 
     # --- the executor thread -------------------------------------------------------------------
 
@@ -297,7 +302,7 @@ class Executor:
         sequence.dispatched += max(0, count - 1)
         if sequence.record is not None and count:
             sequence.record.add(int(step.drafted[row]), count - 1)
-            self.drafts.add(int(step.drafted[row]), count - 1)
+            self._drafts.add(int(step.drafted[row]), count - 1)
         for index in range(count):
             if not step.finite[row, index]:
                 self._release(sequence)

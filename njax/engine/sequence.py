@@ -136,9 +136,5 @@ class Sequence:
                 time_to_first_token=(self.first_token or now) - self.submitted,
                 total=now - self.submitted,
             ),
-            drafts=(
-                Drafts(tuple(self.record.drafted), tuple(self.record.accepted))
-                if self.record
-                else Drafts()
-            ),
+            drafts=self.record.drafts() if self.record else Drafts(),
         )

@@ -26,6 +26,7 @@ from njax.engine.drafts import DraftState, follow, propose
 from njax.engine.logits import Logprobs, TokenCounts, adjust, count_token
 from njax.engine.sampling import LaneSampling
 from njax.engine.steps import EngineState, Graphs, choose_token, decoder_pages
+from njax.engine.types import Drafts
 from njax.state import ModelState, state_after
 
 
@@ -196,6 +197,9 @@ class DraftRecord:
     @classmethod
     def of(cls, draft_tokens: int) -> DraftRecord:
         return cls([0] * draft_tokens, [0] * draft_tokens)
+
+    def drafts(self) -> Drafts:
+        return Drafts(tuple(self.drafted), tuple(self.accepted))
 
     def add(self, drafted: int, accepted: int) -> None:
         """Takes the outcome of one round."""

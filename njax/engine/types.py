@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
+from njax.engine import field_names
 from njax.errors import InvalidRequest, RequestError
 
 FinishReason = Literal["stop_token", "stop_string", "output_limit", "context_capacity", "cancelled"]
@@ -145,6 +147,21 @@ class Drafts:
 
     drafted: tuple[int, ...] = ()
     accepted: tuple[int, ...] = ()
+
+    def __add__(self, other: Drafts) -> Drafts:
+        """Counts of both, position by position."""
+        pairs = ((self.drafted, other.drafted), (self.accepted, other.accepted))
+        sums = (tuple(map(sum, itertools.zip_longest(*pair, fillvalue=0))) for pair in pairs)
+        return Drafts(*sums)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: sums, and counts by position."""
+        return {
+            field_names.DRAFT_N: sum(self.drafted),
+            field_names.DRAFT_N_ACCEPTED: sum(self.accepted),
+            f"{field_names.DRAFT_N}_by_position": list(self.drafted),
+            f"{field_names.DRAFT_N_ACCEPTED}_by_position": list(self.accepted),
+        }
 
 
 @dataclasses.dataclass(frozen=True)

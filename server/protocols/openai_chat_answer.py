@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from njax.engine import field_names
-from njax.engine.types import Event, TokenLogprobs
+from njax.engine.types import Drafts, Event, TokenLogprobs
 from njax.errors import RequestError
 from njax.text.tokenizer import Tokenizer
 from njax.text.tool_calls import (
@@ -97,6 +97,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[Choice]
     usage: dict[str, Any]
+    timings: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +107,13 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChunkChoice]
     usage: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    timings: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+def timings_body(ended: Sequence[Ended]) -> dict[str, Any] | msgspec.UnsetType:
+    """Speculation of all answers to one prompt, under llama.cpp's names; nothing where none is."""
+    drafts = sum((one.usage.drafts for one in ended), Drafts())
+    return drafts.to_dict() if drafts.drafted else msgspec.UNSET
 
 
 def usage_body(ended: Sequence[Ended]) -> dict[str, Any]:
@@ -179,6 +187,7 @@ class ChatAnswer:
             model=self._model,
             choices=choices,
             usage=usage_body(ended),
+            timings=timings_body(ended),
         )
 
 
@@ -238,8 +247,9 @@ class ChatStream:
         return data
 
     def closing(self) -> bytes:
-        usage = self._write([], usage_body(self._ended)) if self._include_usage else b""
-        return usage + _DONE
+        if not self._include_usage:
+            return _DONE
+        return self._write([], usage_body(self._ended), timings_body(self._ended)) + _DONE
 
     def failure(self, error: RequestError) -> bytes:
         _, body = error_body(error)
@@ -256,10 +266,18 @@ class ChatStream:
         return self._write([ChunkChoice(index, delta, finish_reason, logprobs)], usage)
 
     def _write(
-        self, choices: list[ChunkChoice], usage: dict[str, Any] | msgspec.UnsetType | None
+        self,
+        choices: list[ChunkChoice],
+        usage: dict[str, Any] | msgspec.UnsetType | None,
+        timings: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET,
     ) -> bytes:
         chunk = Chunk(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=choices,
+            usage=usage,
+            timings=timings,
         )
         return b"data: " + _encode(chunk) + b"\n\n"
 

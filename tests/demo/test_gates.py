@@ -1,4 +1,4 @@
-"""What a numeric profile may cost the bundled model, on answers of the held-out split.
+"""What a numeric profile may cost the bundled model on answers of the held-out split; drafts: none.
 
 Perplexity is over the tokens that the model has to write, where a right answer leaves it near 1, so
 a small absolute change is a small number of wrong answers. Measured values are in MODEL_CARD.md;
@@ -7,10 +7,15 @@ the bounds are two to three times those.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from njax.config import EngineConfig
 from njax.demo import load_demo
 from njax.demo.data.held_out import held_out_lines
+from njax.engine.engine import Engine
+from njax.engine.types import Delta, Drafts, Event, Finished, GenerationRequest, SamplingParams
 from njax.evaluation import Scorer, read_corpus, score_sequences, summarize
 from njax.text.chat_template import ChatTemplate
 from njax.text.tokenizer import Tokenizer
@@ -52,3 +57,30 @@ def test_int8_cache_against_bf16(models, original, sequences):
     figures = summarize(score_sequences(sequences, rounded, original, **WINDOW))
     assert 0 < figures["divergence_mean"] < 0.0005
     assert figures["perplexity_ratio"] < 1.002 and figures["agreement"] > 0.998
+
+
+def test_speculative_greedy_is_plain():
+    """The served model with and without drafts, on the last question of held-out conversations."""
+    shape = {"max_context": 512, "prefill_chunk": 64}
+    lines = [json.loads(line) for line in held_out_lines(24)]
+    with (
+        Engine(load_demo(), EngineConfig(**shape)) as plain,
+        Engine(load_demo(mtp=True), EngineConfig(**shape, spec="mtp", draft_tokens=3)) as spec,
+    ):
+        tokens, drafts = 0, Drafts()
+        for line in lines:
+            prompt = plain.render(line["messages"][:-1], line["tools"], **line["options"]).token_ids
+            request = GenerationRequest(
+                token_ids=tuple(prompt), max_tokens=64, sampling=SamplingParams(temperature=0.0)
+            )
+            want, got = (list(engine.generate(request)) for engine in (plain, spec))
+            assert answer_tokens(got) == answer_tokens(want)
+            assert isinstance(got[-1], Finished)
+            tokens, drafts = tokens + len(answer_tokens(got)), drafts + got[-1].usage.drafts
+    assert tokens > 300
+    assert sum(drafts.accepted) > 0.95 * sum(drafts.drafted) > 0
+    assert drafts.accepted[2] > 0.9 * drafts.drafted[2] > 0
+
+
+def answer_tokens(events: list[Event]) -> list[int]:
+    return [token for e in events if isinstance(e, Delta) for token in e.token_ids]

@@ -204,3 +204,27 @@ def test_a_restored_snapshot_drafts_as_a_cold_prompt_does(engines):
     cold = ask(engine, prompt, 60, sampling=sampling, reuse_prefix=False, capture_prefix=False)
     assert warm.usage.cached_tokens == 512 and cold.usage.cached_tokens == 0
     assert warm.tokens == cold.tokens and warm.usage.drafts == cold.usage.drafts
+
+
+def test_usage_of_a_chat_answer_says_how_drafts_fared(engines):
+    from litestar.testing import TestClient
+
+    from server.app import create_app
+    from server.settings import Settings
+
+    plain, spec = engines
+    body = {
+        "model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 20,
+        "temperature": 3, "seed": 3, "logit_bias": {"300": 100, "400": 99},
+    }  # fmt: skip
+    answers = []
+    for engine in (plain, spec):
+        with TestClient(create_app(engine, Settings(model_id="m"))) as client:
+            answers.append(client.post("/v1/chat/completions", json=body).json())
+    assert answers[0]["choices"] == answers[1]["choices"] and "timings" not in answers[0]
+    timings = answers[1]["timings"]
+    assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
+    assert timings["draft_n"] == sum(timings["draft_n_by_position"])
+    assert timings["draft_n_accepted"] == sum(timings["draft_n_accepted_by_position"])
+    totals = spec.stats()["drafts"]
+    assert totals["draft_n"] >= timings["draft_n"] and plain.stats()["drafts"]["draft_n"] == 0
