@@ -104,6 +104,7 @@ async def _client(port: int, tokens: int) -> float:
             "model": "bench",
             "messages": [{"role": "user", "content": "Count, please."}],
             "max_tokens": tokens,
+            "chat_template_kwargs": {"enable_thinking": False},  # all of it is content
             "stream": True,
         }
     ).encode()
