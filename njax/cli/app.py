@@ -12,6 +12,7 @@ from njax.cli.bench.convert import convert_memory
 from njax.cli.bench.kernels import kernels
 from njax.cli.bench.model import model
 from njax.cli.bench.seed import seed
+from njax.cli.bench.spec import spec
 from njax.cli.bench.sse import sse
 from njax.cli.chat import chat
 from njax.cli.convert import convert
@@ -31,7 +32,7 @@ app = typer.Typer(
 bench = typer.Typer(no_args_is_help=True, help="Measurements; each prints where it ran.")
 
 _COMMANDS: tuple[Callable[..., None], ...] = (serve, generate, chat, convert, inspect, perplexity)
-_BENCHES: tuple[Callable[..., None], ...] = (seed, sse, model, kernels, convert_memory)
+_BENCHES: tuple[Callable[..., None], ...] = (seed, spec, sse, model, kernels, convert_memory)
 
 for _command in _COMMANDS:
     app.command()(_command)

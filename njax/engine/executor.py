@@ -300,9 +300,6 @@ class Executor:
             sequence.first_token = time.monotonic()
         count = int(step.count[row])
         sequence.dispatched += max(0, count - 1)
-        if sequence.record is not None and count:
-            sequence.record.add(int(step.drafted[row]), count - 1)
-            self._drafts.add(int(step.drafted[row]), count - 1)
         for index in range(count):
             if not step.finite[row, index]:
                 self._release(sequence)
@@ -310,12 +307,23 @@ class Executor:
                 return
             logprobs = step.logprobs_of(row, index, sequence.request.sampling.logprobs)
             made = sequence.output.push(int(step.token[row, index]), logprobs)
+            if made.finish is not None or index + 1 == count:
+                self._note_drafts(sequence, step, row, index + 1)
             if made.delta is not None:
                 sequence.emit(made.delta)
             if made.finish is not None:
                 self._release(sequence)
                 sequence.finish(made.finish)
                 return
+
+    def _note_drafts(self, sequence: Sequence, step: HostStep, row: int, taken: int) -> None:
+        """Counts a round's drafts, those beyond the end of an answer left out."""
+        if sequence.record is None or not step.is_round:
+            return
+        drafted = min(int(step.drafted[row]), taken)
+        accepted = min(int(step.count[row]) - 1, taken)
+        for record in (sequence.record, self._drafts):
+            record.add(drafted, accepted)
 
     def _fail(self, error: Exception) -> None:
         """The second kind of failure: nothing can be trusted any more."""

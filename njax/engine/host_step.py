@@ -21,6 +21,7 @@ class HostStep:
       token: int32 [B, T], finite: bool [B, T].
       count: int32 [B], tokens of the row that count.
       drafted: int32 [B], drafts that were verified for it.
+      is_round: whether it comes from a speculative round.
       logprobs: of the tokens, device arrays [B, T, ...] that are read only if somebody asks.
     """
 
@@ -28,6 +29,7 @@ class HostStep:
     finite: np.ndarray[Any, Any]
     count: np.ndarray[Any, Any]
     drafted: np.ndarray[Any, Any]
+    is_round: bool
     logprobs: Logprobs
 
     def logprobs_of(self, row: int, index: int, wanted: int | None) -> tuple[TokenLogprobs, ...]:
@@ -50,6 +52,6 @@ def read_step(output: StepOutput | RoundOutput) -> HostStep:
     token, finite = np.asarray(output.token), np.asarray(output.finite)
     if isinstance(output, RoundOutput):
         count, drafted = np.asarray(output.count), np.asarray(output.drafted)
-        return HostStep(token, finite, count, drafted, output.logprobs)
+        return HostStep(token, finite, count, drafted, True, output.logprobs)
     ones = np.ones_like(token)
-    return HostStep(token[:, None], finite[:, None], ones, ones * 0, output.logprobs)
+    return HostStep(token[:, None], finite[:, None], ones, ones * 0, False, output.logprobs)

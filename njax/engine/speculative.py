@@ -186,11 +186,13 @@ class DraftRecord:
     Attributes:
       drafted, accepted: counts by position in the window, the first draft at 0. The accepted ones
         of a position are those whose predecessors were accepted too.
+      rounds: rounds of the request.
       rate: running mean of the acceptance of a draft whose predecessors were accepted.
     """
 
     drafted: list[int]
     accepted: list[int]
+    rounds: int = 0
     rate: float = 0.9
     idle_rounds: int = 0
 
@@ -199,10 +201,11 @@ class DraftRecord:
         return cls([0] * draft_tokens, [0] * draft_tokens)
 
     def drafts(self) -> Drafts:
-        return Drafts(tuple(self.drafted), tuple(self.accepted))
+        return Drafts(tuple(self.drafted), tuple(self.accepted), self.rounds)
 
     def add(self, drafted: int, accepted: int) -> None:
         """Takes the outcome of one round."""
+        self.rounds += 1
         for position in range(drafted):
             self.drafted[position] += 1
             self.accepted[position] += position < accepted

@@ -142,26 +142,35 @@ class Drafts:
     Attributes:
       drafted: drafts that were verified.
       accepted: those that became tokens, as did all before them.
+      rounds: rounds after the first token, with drafts or without.
     Empty where the engine does not draft.
     """
 
     drafted: tuple[int, ...] = ()
     accepted: tuple[int, ...] = ()
+    rounds: int = 0
 
     def __add__(self, other: Drafts) -> Drafts:
         """Counts of both, position by position."""
-        pairs = ((self.drafted, other.drafted), (self.accepted, other.accepted))
-        sums = (tuple(map(sum, itertools.zip_longest(*pair, fillvalue=0))) for pair in pairs)
-        return Drafts(*sums)
+        return Drafts(
+            _sums(self.drafted, other.drafted),
+            _sums(self.accepted, other.accepted),
+            self.rounds + other.rounds,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: sums, and counts by position."""
         return {
             field_names.DRAFT_N: sum(self.drafted),
             field_names.DRAFT_N_ACCEPTED: sum(self.accepted),
+            "draft_rounds": self.rounds,
             f"{field_names.DRAFT_N}_by_position": list(self.drafted),
             f"{field_names.DRAFT_N_ACCEPTED}_by_position": list(self.accepted),
         }
+
+
+def _sums(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(x + y for x, y in itertools.zip_longest(a, b, fillvalue=0))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from njax.cli.bench.spec import PLAIN, measure
 from njax.config import EngineConfig
 from njax.engine.engine import Engine
 from njax.engine.logits import init_counts
 from njax.engine.sampling import LaneSampling
 from njax.engine.speculative import DraftRecord, choose_window, round_windows, verify
-from njax.engine.types import SamplingParams
+from njax.engine.types import GenerationRequest, SamplingParams
 from njax.errors import StartupError
 from tests.engine.conftest import ask, ask_together, random_prompt
 from tests.tiny import load_tiny
@@ -228,3 +229,24 @@ def test_usage_of_a_chat_answer_says_how_drafts_fared(engines):
     assert timings["draft_n_accepted"] == sum(timings["draft_n_accepted_by_position"])
     totals = spec.stats()["drafts"]
     assert totals["draft_n"] >= timings["draft_n"] and plain.stats()["drafts"]["draft_n"] == 0
+
+
+def test_bench_spec_measures_both_in_turn(engines):
+    rng = np.random.default_rng(15)
+    requests = [
+        GenerationRequest(random_prompt(rng, 20), 12, SAMPLINGS["two words"], ignore_eos=True)
+        for _ in range(3)
+    ]
+    said = []
+    sides = dict(zip((PLAIN, "mtp 2"), engines, strict=True))
+    found = measure(sides, requests, [1, 2], 2, lambda *what: said.append(what))
+    assert [(one["lanes"], one["name"]) for one in found] == [
+        (1, PLAIN), (1, "mtp 2"), (2, PLAIN), (2, "mtp 2")
+    ]  # fmt: skip
+    assert len(said) == 12 and said[-1][1:] == (12, 12)
+    for one in found:
+        assert one["same_answers"] and one["tokens"] == 33 and len(one["tokens_per_s"]) == 2
+        if one["name"] == PLAIN:
+            assert one["rounds"] == 0 and one["ratio"]["median"] == 1.0
+        else:
+            assert 0 < sum(one["accepted"]) == one["tokens"] - one["rounds"]
