@@ -105,25 +105,7 @@ def attention_decode(
     hkv = pages_k.shape[1]
     rows = q.reshape(b, hkv, hq // hkv, d)
     last = jnp.broadcast_to(lengths[:, None] - 1, (b, hq // hkv))
-
-    def together() -> jax.Array:
-        return _attend(rows, pages_k, pages_v, page_table, last, lengths, scale, first)
-
-    # XLA:CPU picks the order of a sum by the size of the whole array, so that the bits of a lane
-    # would depend on how many there are: there a trip is one lane. Idle ones cost nothing.
-    def one_by_one() -> jax.Array:
-        order = jnp.argsort(lengths <= 0, stable=True)
-
-        def body(trip: jax.Array, out: jax.Array) -> jax.Array:
-            lane = order[trip][None]
-            table, seen, end = page_table[lane], last[lane], lengths[lane]
-            row = _attend(rows[lane], pages_k, pages_v, table, seen, end, scale, first)
-            return lax.dynamic_update_slice_in_dim(out, row, lane[0], axis=0)
-
-        trips = jnp.sum((lengths > 0).astype(jnp.int32))
-        return lax.fori_loop(jnp.int32(0), trips, body, jnp.zeros(rows.shape, jnp.float32))
-
-    out = lax.platform_dependent(cpu=one_by_one, default=together)
+    out = _attend(rows, pages_k, pages_v, page_table, last, lengths, scale, first)
     out = jnp.where((lengths > 0)[:, None, None], out.reshape(q.shape), 0.0)
     return out.astype(q.dtype)
 
@@ -176,7 +158,7 @@ def _attend(
         new_best = jnp.maximum(best, scores.max(-1, keepdims=True))
         share = jnp.exp(scores - new_best)
         kept = jnp.exp(best - new_best)
-        weight = kept * weight + share.sum(-1, keepdims=True)
+        weight = kept * weight + _row_sums(share)
         out = kept * out + _dot("bhmr,bhrd->bhmd", share, values)
         return new_best, weight, out
 
@@ -188,6 +170,22 @@ def _attend(
     )
     _, weight, out = lax.fori_loop(jnp.int32(0), groups, body, carry)
     return out / jnp.where(weight > 0, weight, 1.0)
+
+
+def _row_sums(x: jax.Array) -> jax.Array:
+    """float32 [B, H, M, R] -> [B, H, M, 1].
+
+    XLA:CPU picks the order of a fused sum by the size of the whole array, so that the bits of a
+    lane would depend on how many there are. A product is never fused, and each of a batch is alone.
+    """
+
+    def by_dot(x: jax.Array) -> jax.Array:
+        return _dot("bhmr,bhro->bhmo", x, jnp.ones((*x.shape[:2], x.shape[3], 1), x.dtype))
+
+    def by_sum(x: jax.Array) -> jax.Array:
+        return jnp.sum(x, axis=-1, keepdims=True)
+
+    return lax.platform_dependent(x, cpu=by_dot, default=by_sum)
 
 
 def _dot(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:

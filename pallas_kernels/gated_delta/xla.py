@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from pallas_kernels.dense_matmul.xla import rows_times_matrix
+
 BLOCK = 64
 _LEAST_LOG_DECAY = -200.0  # exp of it is 0 in float32, and sums of 64 stay finite
 
@@ -150,34 +152,23 @@ def gated_delta_step(
     state: jax.Array,
     active: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Shapes as in the package."""
+    """Shapes as in the package.
 
-    def together() -> tuple[jax.Array, jax.Array]:
-        out, memory = jax.vmap(_step)(q, k, v, log_decay, beta, state)
+    Bits: all lanes at once, every sum a matrix product whose rows do not know their number. On the
+    CPU inside a loop of at most one trip, which the compiler can neither unroll nor fuse with what
+    stands around it: its elementwise code rounds by how it was fused.
+    """
+
+    def advance(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        out, memory = _step(q, k, v, log_decay, beta, state)
         return out.astype(v.dtype), jnp.where(active[:, None, None, None], memory, state)
 
-    # On the CPU a trip is one active lane: its bits cannot depend on how many there are, and idle
-    # ones cost nothing.
-    def one_by_one() -> tuple[jax.Array, jax.Array]:
-        order = jnp.argsort(~active, stable=True)
+    def alone(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        trips = jnp.any(active).astype(jnp.int32)
+        start = jnp.zeros_like(v), state
+        return lax.fori_loop(jnp.int32(0), trips, lambda _, carry: advance(carry[1]), start)
 
-        def body(
-            trip: jax.Array, carry: tuple[jax.Array, jax.Array]
-        ) -> tuple[jax.Array, jax.Array]:
-            out, states = carry
-            lane = order[trip]
-            row, memory = _step(
-                q[lane], k[lane], v[lane], log_decay[lane], beta[lane], states[lane]
-            )
-            return (
-                lax.dynamic_update_index_in_dim(out, row.astype(out.dtype), lane, axis=0),
-                lax.dynamic_update_index_in_dim(states, memory, lane, axis=0),
-            )
-
-        trips = jnp.sum(active.astype(jnp.int32))
-        return lax.fori_loop(jnp.int32(0), trips, body, (jnp.zeros_like(v), state))
-
-    return lax.platform_dependent(cpu=one_by_one, default=together)
+    return lax.platform_dependent(state, cpu=alone, default=advance)
 
 
 def _step(
@@ -188,25 +179,37 @@ def _step(
     beta: jax.Array,
     state: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """One token of one lane.
-
-    Args:
-      q, k: [Hk, Dk]; v: [Hv, Dv]; log_decay, beta: [Hv]; state: [Hv, Dk, Dv].
-
-    Returns: float32 output [Hv, Dv], the new state.
-    """
-    group = v.shape[0] // q.shape[0]
-    q, k = (jnp.repeat(unit(x.astype(jnp.float32)), group, axis=0)[..., None] for x in (q, k))
-    q = q * np.float32(q.shape[-2] ** -0.5)
+    """One token of each lane: float32 outputs [B, Hv, Dv], the new state. Arguments as above."""
+    group = v.shape[1] // q.shape[1]
+    q, k = (jnp.repeat(unit(x.astype(jnp.float32)), group, axis=1) for x in (q, k))
+    q = q * np.float32(q.shape[-1] ** -0.5)
     decayed = jnp.exp(log_decay)[..., None, None] * state
-    error = v.astype(jnp.float32) - jnp.sum(k * decayed, axis=-2)
-    memory = decayed + k * (beta[..., None] * error)[..., None, :]
-    return jnp.sum(q * memory, axis=-2), memory
+    error = v.astype(jnp.float32) - _dot("bhk,bhkv->bhv", k, decayed)
+    memory = decayed + k[..., None] * (beta[..., None] * error)[..., None, :]
+    return _dot("bhk,bhkv->bhv", q, memory), memory
 
 
 def unit(x: jax.Array) -> jax.Array:
     """x over its length along the last axis."""
-    return x * lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + np.float32(1e-6))
+    return x * lax.rsqrt(_row_sums(x * x) + np.float32(1e-6))
+
+
+def _row_sums(x: jax.Array) -> jax.Array:
+    """float32 [..., K] -> [..., 1].
+
+    XLA:CPU picks the order of a fused sum by the size of the whole array, so that the bits of a row
+    would depend on how many rows there are. A matrix product is never fused.
+    """
+
+    def by_dot(x: jax.Array) -> jax.Array:
+        ones = jnp.ones((1, x.shape[-1]), x.dtype)
+        sums = rows_times_matrix(x.reshape(-1, x.shape[-1]), ones)
+        return sums.reshape(*x.shape[:-1], 1)
+
+    def by_sum(x: jax.Array) -> jax.Array:
+        return jnp.sum(x, axis=-1, keepdims=True)
+
+    return lax.platform_dependent(x, cpu=by_dot, default=by_sum)
 
 
 def _dot(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:

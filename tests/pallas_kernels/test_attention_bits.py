@@ -106,3 +106,23 @@ def test_decode(shape: tuple[int, int, int], dtype: Any, implementation: str, in
             results.append(np.asarray(out[lane]))
         for other in results[1:]:
             assert_same_bits(other, results[0])
+
+
+@int8_or_not
+@pytest.mark.parametrize("implementation", DECODE_IMPLEMENTATIONS)
+@pytest.mark.parametrize("shape", [(3, 1, 24), (4, 2, 64), (6, 1, 256)])
+def test_decode_does_not_depend_on_the_number_of_lanes(
+    shape: tuple[int, int, int], implementation: str, int8: bool
+) -> None:
+    """float32, so that rounding hides nothing."""
+    hq, hkv, d = shape
+    rng = np.random.default_rng(5)
+    keys, values = (normal(rng, 300, hkv, d) for _ in range(2))
+    k, v, table = lay_out(rng, keys, values, 8, int8)
+    q, lengths = normal(rng, 12, hq, d), rng.integers(1, 300, 12).astype(np.int32)
+    options: Any = {"scale": d**-0.5, "implementation": implementation}
+    tables = np.tile(table, (12, 1))
+    whole = run(decode, q, k, v, tables, lengths, **options)
+    for count in (1, 2, 3, 5):
+        part = run(decode, q[:count], k, v, tables[:count], lengths[:count], **options)
+        assert_same_bits(part, whole[:count])

@@ -97,3 +97,20 @@ def test_step_does_not_see_its_neighbours(
         assert_same_bits(new[lane], end[1])
         for other in set(range(b)) - {lane}:
             assert_same_bits(new[other], carried[other])
+
+
+@pytest.mark.parametrize("implementation", STEP_IMPLEMENTATIONS)
+@pytest.mark.parametrize("shape", [(1, 3, 24, 40), *SHAPES[1:]])
+def test_step_does_not_depend_on_the_number_of_lanes(
+    shape: tuple[int, ...], implementation: str
+) -> None:
+    """float32, so that rounding hides nothing."""
+    b = 16
+    arrays = [x[:, 0] for x in rows(4, b, 1, shape, np.float32)]
+    arrays.append(states(4, b, shape))
+    expected = run(step, *arrays, np.ones(b, bool), implementation=implementation)
+    for count in (1, 2, 3, 8):
+        part = [x[:count] for x in arrays]
+        got = run(step, *part, np.ones(count, bool), implementation=implementation)
+        for a, whole in zip(got, expected, strict=True):
+            assert_same_bits(a, whole[:count])
