@@ -28,7 +28,9 @@ CONTEXT = 1024
 def engines():
     """A model of two layers, decoding plainly and with drafts."""
     shape = {"max_context": CONTEXT, "prefill_chunk": 64}
-    drafting = {"spec": "mtp", "draft_tokens": 2, "prefix_cache_bytes": 64 << 20}
+    drafting = {
+        "spec": "mtp", "draft_tokens": 2, "draft_lanes": 3, "prefix_cache_bytes": 64 << 20
+    }  # fmt: skip
     with (
         Engine(load_tiny(layer_kinds=KINDS), EngineConfig(**shape)) as plain,
         Engine(load_tiny(mtp=True, layer_kinds=KINDS), EngineConfig(**shape, **drafting)) as spec,
@@ -182,14 +184,19 @@ def test_ends_at_every_limit(engines):
 
 
 def test_neighbours_do_not_matter(engines):
-    """Four lanes draft, more would not; every lane writes what it writes alone."""
+    """Three lanes draft, four do not; every lane writes what it writes alone."""
     rng = np.random.default_rng(13)
     plain, spec = engines
     prompts = [random_prompt(rng, int(length)) for length in rng.integers(1, 200, 4)]
     sampling = SAMPLINGS["two words"]
-    got = ask_together(spec, prompts, 40, sampling=sampling)
-    for prompt, answer in zip(prompts, got, strict=True):
-        assert answer.tokens == ask(plain, prompt, 40, sampling=sampling).tokens
+    for count in (3, 4):
+        got = ask_together(spec, prompts[:count], 40, sampling=sampling)
+        for prompt, answer in zip(prompts, got, strict=False):
+            assert answer.tokens == ask(plain, prompt, 40, sampling=sampling).tokens
+        # At the end of an answer there is nothing left to draft; more rounds without drafts come
+        # from a crowd alone.
+        idle = [answer.usage.drafts.rounds - answer.usage.drafts.drafted[0] for answer in got]
+        assert max(idle) <= 1 if count == 3 else max(idle) > 5
 
 
 def test_a_restored_snapshot_drafts_as_a_cold_prompt_does(engines):

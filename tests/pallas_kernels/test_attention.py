@@ -14,7 +14,7 @@ from pallas_kernels import attention_decode, attention_prefill
 from pallas_kernels.attention import DECODE_IMPLEMENTATIONS, PREFILL_IMPLEMENTATIONS, reference
 from tests.pallas_kernels.support import DTYPES, ROUNDING, assert_close, normal, run
 
-jitted = functools.partial(jax.jit, static_argnames=("scale", "implementation"))
+jitted = functools.partial(jax.jit, static_argnames=("scale", "first", "implementation"))
 prefill = jitted(attention_prefill)
 decode = jitted(attention_decode)
 by_prefill = pytest.mark.parametrize("implementation", PREFILL_IMPLEMENTATIONS)
@@ -152,6 +152,30 @@ def test_decode_lengths_and_extremes(implementation: str) -> None:
         check_decode((2, 1, 32), jnp.float32, lengths, implementation)
     for q_scale in (0.0, 2.0**-60):
         check_decode((2, 1, 32), jnp.float32, [100], implementation, q_scale=q_scale)
+
+
+def test_what_lies_before_the_first_position_is_not_seen() -> None:
+    """Position 0 holds NaN: as if the sequence began at 1."""
+    (hq, hkv, d), lengths = (4, 2, 64), [70, 2]
+    k, v, table = pools(3, lengths, (hq, hkv, d), np.float32)
+    for pool in (k, v):
+        pool[table[:, 0], :, 0] = np.nan
+    q = normal(np.random.default_rng(4), 2, 64, hq, d)
+    start = np.array([6, 1])
+    counts = np.array(lengths) - start
+    out = prefill(q, k, v, table, start, counts, scale=0.1, first=1)
+    rows = q[np.arange(2), counts - 1]
+    newest = decode(rows, k, v, table, np.array(lengths), scale=0.1, first=1)
+    for b, length in enumerate(lengths):
+        keys, values = (
+            pool[table[b]].swapaxes(1, 2).reshape(-1, hkv, d)[1:length].repeat(hq // hkv, axis=1)
+            for pool in (k, v)
+        )
+        scores = np.einsum("hd,thd->ht", rows[b], keys.astype(np.float64)) * 0.1
+        share = np.exp(scores - scores.max(axis=1, keepdims=True))
+        expected = np.einsum("ht,thd->hd", share / share.sum(axis=1, keepdims=True), values)
+        close(newest[b], expected, 5.0)
+        close(out[b, counts[b] - 1], expected, 5.0)
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:
