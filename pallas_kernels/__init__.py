@@ -14,7 +14,7 @@ from pallas_kernels.causal_conv import causal_conv
 from pallas_kernels.dense_matmul import dense_matmul
 from pallas_kernels.dispatch import NoImplementationError
 from pallas_kernels.fp8_matmul import fp8_matmul
-from pallas_kernels.gated_delta import gated_delta_rule, gated_delta_step
+from pallas_kernels.gated_delta import gated_delta_rule, gated_delta_step, gated_delta_window
 from pallas_kernels.nvfp4_matmul import PackedNVFP4Weight, nvfp4_matmul
 from pallas_kernels.weights import FP8Weight, NVFP4Weight
 
@@ -31,5 +31,6 @@ __all__ = [
     "fp8_matmul",
     "gated_delta_rule",
     "gated_delta_step",
+    "gated_delta_window",
     "nvfp4_matmul",
 ]

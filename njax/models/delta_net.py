@@ -13,7 +13,7 @@ from njax.models.linear import Linear
 from njax.models.norm import GatedRMSNorm
 from njax.state import DeltaState
 from pallas_kernels.causal_conv import causal_conv
-from pallas_kernels.gated_delta import gated_delta_rule, gated_delta_step
+from pallas_kernels.gated_delta import gated_delta_rule, gated_delta_step, gated_delta_window
 
 
 class ConvWeight(nnx.Module):
@@ -62,27 +62,21 @@ class GatedDeltaNet(nnx.Module):
         log_decay = -jnp.exp(self.A_log.get_value()) * jax.nn.softplus(
             self.a_proj(x).astype(jnp.float32) + self.dt_bias.get_value()
         )
-        if length % BLOCK == 0:
-            mixed, conv = causal_conv(inputs, taps, state.conv, lengths)
-            out, recurrent = gated_delta_rule(
-                *self._split(mixed), log_decay, beta, state.recurrent, lengths
-            )
-            new = DeltaState(conv=conv, recurrent=recurrent)
+        mixed, conv = causal_conv(inputs, taps, state.conv, lengths)
+        query, key, value = self._split(mixed)
+        if length == 1:
+            out, recurrent = gated_delta_step(
+                query[:, 0], key[:, 0], value[:, 0], log_decay[:, 0], beta[:, 0],
+                state.recurrent, lengths > 0,
+            )  # fmt: skip
+            out = out[:, None]
         else:
-            outs, states = [], []
-            for step in range(length):
-                active = lengths > step
-                row = inputs[:, step : step + 1]
-                mixed, conv = causal_conv(row, taps, state.conv, active.astype(jnp.int32))
-                query, key, value = (part[:, 0] for part in self._split(mixed))
-                row_out, recurrent = gated_delta_step(
-                    query, key, value, log_decay[:, step], beta[:, step], state.recurrent, active
-                )
-                state = DeltaState(conv=conv, recurrent=recurrent)
-                outs.append(row_out)
-                states.append(state)
-            out = jnp.stack(outs, axis=1)
-            new = state if length == 1 else jax.tree.map(lambda *each: jnp.stack(each), *states)
+            rule = gated_delta_rule if length % BLOCK == 0 else gated_delta_window
+            out, recurrent = rule(query, key, value, log_decay, beta, state.recurrent, lengths)
+        if 1 < length < BLOCK:
+            ends = [jnp.full(batch, token + 1, jnp.int32) for token in range(length)]
+            conv = jnp.stack([causal_conv(inputs, taps, state.conv, end)[1] for end in ends])
+        new = DeltaState(conv=conv, recurrent=recurrent)
         gated = self.norm(out, self.z_proj(x).reshape(out.shape))
         return self.out_proj(gated.reshape(batch, length, -1)), new
 

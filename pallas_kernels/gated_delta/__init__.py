@@ -7,8 +7,9 @@ Per value head, with S [Dk, Dv], alpha = exp(log_decay), k and q of unit length:
     o  = S^T q / sqrt(Dk)
 
 (Yang et al., "Gated Delta Networks", arXiv 2412.06464, equation 10.) `gated_delta_rule` runs
-whole prompts in blocks of 64 tokens, `gated_delta_step` one token of each lane. The two sum in
-different orders: they agree to rounding, not to the bit.
+whole prompts in blocks of 64 tokens, `gated_delta_step` one token of each lane, and
+`gated_delta_window` a few of each, with the bits of as many steps. The rule sums in another order
+than the steps: they agree to rounding, not to the bit.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pallas_kernels.gated_delta.xla import BLOCK
 
 RULE_IMPLEMENTATIONS = {"xla": xla.gated_delta_rule}
 STEP_IMPLEMENTATIONS = {"hopper": hopper.gated_delta_step, "xla": xla.gated_delta_step}
+WINDOW_IMPLEMENTATIONS = {"hopper": hopper.gated_delta_window, "xla": xla.gated_delta_window}
 
 
 def gated_delta_rule(
@@ -108,6 +110,44 @@ def gated_delta_step(
         STEP_IMPLEMENTATIONS,
         implementation,
         *(q, k, v, log_decay, beta, state, active),
+    )
+
+
+def gated_delta_window(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    log_decay: jax.Array,
+    beta: jax.Array,
+    state: jax.Array,
+    lengths: jax.Array,
+    *,
+    implementation: str | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Runs the rule step by step over a few tokens of each lane, and keeps every state.
+
+    Args:
+      q, k, v, log_decay, beta, state, lengths: as in `gated_delta_rule`, for any T.
+      implementation: a name from `WINDOW_IMPLEMENTATIONS`; default: the first that accepts.
+
+    Returns: outputs [B, T, Hv, Dv] in the dtype of `v`; states [T, B, Hv, Dk, Dv], after each
+    token. For t >= lengths[b] both are unspecified, finite.
+
+    Raises:
+      ValueError: shapes do not fit.
+    """
+    if q.ndim != 4 or v.ndim != 4:
+        raise ValueError(
+            f"gated_delta_window: expected q, k, v of 4 axes, got {q.shape}, {v.shape}"
+        )
+    _check("gated_delta_window", q, k, v, log_decay, beta, state)
+    if lengths.shape != v.shape[:1]:
+        raise ValueError(f"gated_delta_window: lengths is {lengths.shape}, expected {v.shape[:1]}")
+    return dispatch(
+        "gated_delta_window",
+        WINDOW_IMPLEMENTATIONS,
+        implementation,
+        *(q, k, v, log_decay, beta, state, lengths),
     )
 
 

@@ -40,6 +40,30 @@ def gated_delta_step(
     return step(q, k, v, log_decay, beta, state, active, config=config, sms=device.core_count)
 
 
+def gated_delta_window(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    log_decay: jax.Array,
+    beta: jax.Array,
+    state: jax.Array,
+    lengths: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Shapes as in the package, Dv 128: a launch for each token.
+
+    Raises:
+      NotImplementedError: as `gated_delta_step`.
+    """
+    outs, states = [], []
+    for t in range(v.shape[1]):
+        out, state = gated_delta_step(
+            q[:, t], k[:, t], v[:, t], log_decay[:, t], beta[:, t], state, t < lengths
+        )
+        outs.append(out)
+        states.append(state)
+    return jnp.stack(outs, axis=1), jnp.stack(states)
+
+
 @functools.partial(jax.jit, static_argnames=("config", "sms", "interpret"))
 def step(
     q: jax.Array,

@@ -152,23 +152,81 @@ def gated_delta_step(
     state: jax.Array,
     active: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Shapes as in the package.
+    """Shapes as in the package."""
 
-    Bits: all lanes at once, every sum a matrix product whose rows do not know their number. On the
-    CPU inside a loop of at most one trip, which the compiler can neither unroll nor fuse with what
-    stands around it: its elementwise code rounds by how it was fused.
-    """
-
-    def advance(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def one(state: jax.Array) -> tuple[jax.Array, jax.Array]:
         out, memory = _step(q, k, v, log_decay, beta, state)
         return out.astype(v.dtype), jnp.where(active[:, None, None, None], memory, state)
 
-    def alone(state: jax.Array) -> tuple[jax.Array, jax.Array]:
-        trips = jnp.any(active).astype(jnp.int32)
-        start = jnp.zeros_like(v), state
-        return lax.fori_loop(jnp.int32(0), trips, lambda _, carry: advance(carry[1]), start)
+    def looped(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        rows = tuple(x[:, None] for x in (q, k, v, log_decay, beta))
+        outs, state, _ = _steps(rows, state, active.astype(jnp.int32), keep=False)
+        return outs[:, 0], state
 
-    return lax.platform_dependent(state, cpu=alone, default=advance)
+    return lax.platform_dependent(state, cpu=looped, default=one)
+
+
+def gated_delta_window(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    log_decay: jax.Array,
+    beta: jax.Array,
+    state: jax.Array,
+    lengths: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Shapes as in the package."""
+    tokens = (q, k, v, log_decay, beta)
+
+    def unrolled(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        outs, states = [], []
+        for t in range(tokens[2].shape[1]):
+            q, k, v, log_decay, beta = (x[:, t] for x in tokens)
+            out, memory = _step(q, k, v, log_decay, beta, state)
+            state = jnp.where((t < lengths)[:, None, None, None], memory, state)
+            outs.append(out.astype(v.dtype))
+            states.append(state)
+        return jnp.stack(outs, axis=1), jnp.stack(states)
+
+    def looped(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        outs, _, states = _steps(tokens, state, lengths, keep=True)
+        return outs, states
+
+    return lax.platform_dependent(state, cpu=looped, default=unrolled)
+
+
+def _steps(
+    tokens: tuple[jax.Array, ...], state: jax.Array, lengths: jax.Array, *, keep: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The first lengths[b] of T tokens [B, T, ...] for the CPU, one a trip, all lanes at once.
+
+    Bits: sums are matrix products whose rows do not know their number. Elementwise code rounds by
+    how it was fused; nothing of the body is fused with what stands around the loop, as all of it
+    depends on the trip. There are two rows at least: for one, XLA would drop the indexing.
+
+    Returns: outputs [B, T, Hv, Dv], the last state, and with `keep` the state after each token.
+    """
+    length = tokens[2].shape[1]
+    if length == 1:
+        tokens = tuple(jnp.pad(x, ((0, 0), (0, 1)) + ((0, 0),) * (x.ndim - 2)) for x in tokens)
+
+    def body(t: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        outs, state, states = carry
+        q, k, v, log_decay, beta = (
+            lax.dynamic_index_in_dim(x, t, axis=1, keepdims=False) for x in tokens
+        )
+        out, memory = _step(q, k, v, log_decay, beta, state)
+        state = jnp.where((t < lengths)[:, None, None, None], memory, state)
+        outs = lax.dynamic_update_index_in_dim(outs, out.astype(outs.dtype), t, axis=1)
+        if keep:
+            states = lax.dynamic_update_index_in_dim(states, state, t, axis=0)
+        return outs, state, states
+
+    kept = jnp.zeros((length if keep else 0, *state.shape), state.dtype)
+    longest = jnp.minimum(jnp.max(lengths), length)
+    start = jnp.zeros_like(tokens[2]), state, kept
+    outs, state, kept = lax.fori_loop(jnp.int32(0), longest, body, start)
+    return outs[:, :length], state, kept
 
 
 def _step(

@@ -11,12 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pallas_kernels import gated_delta_rule, gated_delta_step
-from pallas_kernels.gated_delta import RULE_IMPLEMENTATIONS, STEP_IMPLEMENTATIONS
+from pallas_kernels import gated_delta_rule, gated_delta_step, gated_delta_window
+from pallas_kernels.gated_delta import (
+    RULE_IMPLEMENTATIONS,
+    STEP_IMPLEMENTATIONS,
+    WINDOW_IMPLEMENTATIONS,
+)
 from tests.pallas_kernels.support import DTYPES, assert_same_bits, normal, run
 
 rule = functools.partial(jax.jit, static_argnames="implementation")(gated_delta_rule)
 step = functools.partial(jax.jit, static_argnames="implementation")(gated_delta_step)
+window = functools.partial(jax.jit, static_argnames="implementation")(gated_delta_window)
 
 SHAPES = [(1, 1, 16, 16), (2, 4, 32, 16), (1, 3, 48, 80), (2, 2, 64, 64), (1, 2, 128, 128)]
 
@@ -114,3 +119,22 @@ def test_step_does_not_depend_on_the_number_of_lanes(
         got = run(step, *part, np.ones(count, bool), implementation=implementation)
         for a, whole in zip(got, expected, strict=True):
             assert_same_bits(a, whole[:count])
+
+
+@pytest.mark.parametrize("implementation", WINDOW_IMPLEMENTATIONS)
+@pytest.mark.parametrize("shape", [(1, 3, 24, 40), (2, 2, 64, 64), (1, 2, 128, 128)])
+def test_a_window_is_as_many_steps(shape: tuple[int, ...], implementation: str) -> None:
+    """Beside lanes that take fewer tokens, against single steps of one lane alone."""
+    arrays, state = rows(3, 3, 4, shape, np.float32), states(3, 3, shape)
+    lengths = np.asarray([4, 0, 3], np.int32)
+    out, ends = run(window, *arrays, state, lengths, implementation=implementation)
+    assert np.isfinite(out).all() and np.isfinite(ends).all()
+    for lane, length in enumerate(lengths):
+        carried = state[lane : lane + 1]
+        for t in range(length):
+            token = [x[lane : lane + 1, t] for x in arrays]
+            single, carried = run(
+                step, *token, carried, np.ones(1, bool), implementation=implementation
+            )
+            assert_same_bits(single[0], out[lane, t])
+            assert_same_bits(carried[0], ends[t, lane])
