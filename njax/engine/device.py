@@ -17,7 +17,7 @@ from njax.config import BLOCK, EngineConfig, ModelConfig
 from njax.engine.buckets import bucket_for, segment_sizes
 from njax.engine.programs import Progress, compile_programs
 from njax.engine.sampling import LaneSampling
-from njax.engine.speculative import RoundOutput
+from njax.engine.speculative import RoundOutput, round_shape
 from njax.engine.steps import EngineState, Graphs, StepOutput, capture_lane, init_engine_state
 from njax.engine.types import SamplingParams
 from njax.prefix.planner import Chunk
@@ -96,18 +96,37 @@ class Device:
         )
         return output
 
-    def speculate(self, last: np.ndarray, window: np.ndarray, active: np.ndarray) -> RoundOutput:
-        """A round for every active lane, in an engine that drafts.
+    def speculate(
+        self, lanes: Sequence[int], last: Sequence[int], window: Sequence[int]
+    ) -> tuple[RoundOutput, dict[int, int]]:
+        """A round for these lanes, in an engine that drafts.
 
         Args:
-          last: int32 [lanes], the highest index that a token of each lane may have.
-          window: int32 [lanes], drafts wanted; a lane's own limits may allow fewer.
+          last: the highest index that a token of each lane may have.
+          window: drafts wanted of each; its own limits may allow fewer.
+
+        Returns: the output, and which of its rows belongs to a lane.
         """
-        most = next(size for size in sorted(self._programs.rounds) if size >= window.max())
-        self._state, output = self._programs.rounds[most](
-            self._params, self._state, self._page_table, last, window, active, self._sampling
+        shape = round_shape(self._programs.rounds, max(window), len(lanes))
+        total = self._page_table.shape[0]
+        # Idle lanes fill the shape.
+        used = [*lanes, *(lane for lane in range(total) if lane not in lanes)][: shape[1]]
+        rows = {lane: row for row, lane in enumerate(sorted(used))}
+        wanted = np.zeros((2, shape[1]), np.int32)
+        active = np.zeros(shape[1], np.bool_)
+        at = [rows[lane] for lane in lanes]
+        wanted[0, at], wanted[1, at], active[at] = last, window, True
+        self._state, output = self._programs.rounds[shape](
+            self._params,
+            self._state,
+            self._page_table,
+            np.asarray(sorted(used), np.int32),
+            wanted[0],
+            wanted[1],
+            active,
+            self._sampling,
         )
-        return output
+        return output, rows
 
     def capture(
         self, lane: int, pages: list[int], length: int, shared: Sequence[Segment] = ()

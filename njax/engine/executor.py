@@ -268,25 +268,27 @@ class Executor:
         sequence.emit(Started(sequence.plan.base, sequence.plan.path))
 
     def _dispatch_decode(self, sequences: tuple[Sequence, ...]) -> None:
-        lanes = self._config.max_concurrency
-        position, last, window = (np.zeros(lanes, np.int32) for _ in range(3))
-        active = np.zeros(lanes, np.bool_)
-        drafting = self._config.drafting and len(sequences) <= self._config.draft_lanes
-        for sequence in sequences:
-            lane = sequence.lane
-            position[lane] = sequence.position
-            last[lane] = sequence.last_index
-            active[lane] = True
-            if drafting and sequence.record is not None:
-                window[lane] = choose_window(sequence.record, self._config.draft_tokens)
-            sequence.dispatched += 1
-        output: StepOutput | RoundOutput
         if self._config.drafting:
-            output = self._device.speculate(last, window, active)
-        else:
-            output = self._device.decode(position, active)
+            self._dispatch_round(sequences)
+            return
+        position = np.zeros(self._config.max_concurrency, np.int32)
+        active = np.zeros(self._config.max_concurrency, np.bool_)
+        for sequence in sequences:
+            position[sequence.lane] = sequence.position
+            active[sequence.lane] = True
+            sequence.dispatched += 1
+        output = self._device.decode(position, active)
         rows = tuple((sequence, sequence.lane) for sequence in sequences)
         self._in_flight.append(_InFlight(rows, output))
+
+    def _dispatch_round(self, sequences: tuple[Sequence, ...]) -> None:
+        most = self._config.draft_tokens if len(sequences) <= self._config.draft_lanes else 0
+        windows = [choose_window(s.record, most) if s.record and most else 0 for s in sequences]
+        lanes = [sequence.lane for sequence in sequences]
+        output, rows = self._device.speculate(lanes, [s.last_index for s in sequences], windows)
+        for sequence in sequences:
+            sequence.dispatched += 1
+        self._in_flight.append(_InFlight(tuple((s, rows[s.lane]) for s in sequences), output))
 
     def _collect(self, result: _InFlight) -> None:
         step = read_step(result.output)  # waits for it

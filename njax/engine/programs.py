@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from njax.config import EngineConfig, ModelConfig
 from njax.engine.buckets import SEGMENT_PAGES, prefill_buckets
 from njax.engine.sampling import LaneSampling
-from njax.engine.speculative import make_round, round_windows
+from njax.engine.speculative import make_round, round_shapes
 from njax.engine.steps import (
     Graphs,
     capture_lane,
@@ -38,13 +38,13 @@ Progress = Callable[[str, int, int], None]
 class Programs:
     """Compiled steps.
 
-    Dictionaries are keyed by bucket (tokens), segment size (pages) or window (drafts). An engine
-    decodes with `decode` or, if it drafts, with `rounds`.
+    Dictionaries are keyed by bucket (tokens), segment size (pages) or shape (drafts, lanes). An
+    engine decodes with `decode` or, if it drafts, with `rounds`.
     """
 
     prefill: dict[int, Callable[..., Any]]
     decode: Callable[..., Any] | None
-    rounds: dict[int, Callable[..., Any]]
+    rounds: dict[tuple[int, int], Callable[..., Any]]
     mark_prompt: Callable[..., Any]
     capture_lane: Callable[..., Any]
     restore_lane: Callable[..., Any]
@@ -73,14 +73,16 @@ def compile_programs(
         chunk = (weights, state, _ints(bucket), _ints(), _ints(row), *scalars, sampling)
         jobs[f"prefill of {bucket} tokens"] = make_prefill(graphs), chunk, (1,)
     active = jax.ShapeDtypeStruct((lanes,), jnp.bool_)
-    windows = round_windows(engine.draft_tokens) if engine.drafting else ()
-    for window in windows:
-        ints = _ints(lanes, row), _ints(lanes), _ints(lanes)
-        jobs[f"round of {window} drafts"] = (
-            make_round(graphs, window), (weights, state, *ints, active, sampling), (1,)
+    shapes = round_shapes(engine) if engine.drafting else ()
+    table = _ints(lanes, row)
+    for window, width in shapes:
+        busy = jax.ShapeDtypeStruct((width,), jnp.bool_)
+        ints = [_ints(width)] * 3
+        jobs[_round_name(window, width)] = (
+            make_round(graphs, window), (weights, state, table, *ints, busy, sampling), (1,)
         )  # fmt: skip
-    if not windows:
-        step = (weights, state, _ints(lanes, row), _ints(lanes), active, sampling)
+    if not shapes:
+        step = (weights, state, table, _ints(lanes), active, sampling)
         jobs["decode"] = make_decode(graphs), step, (1,)
     vocab = jax.ShapeDtypeStruct((model.vocab_size,), jnp.bool_)
     jobs["prompt marks"] = mark_prompt, (state, _ints(), vocab), (0,)
@@ -94,7 +96,7 @@ def compile_programs(
     return Programs(
         prefill={bucket: built[f"prefill of {bucket} tokens"] for bucket in buckets},
         decode=built.get("decode"),
-        rounds={window: built[f"round of {window} drafts"] for window in windows},
+        rounds={shape: built[_round_name(*shape)] for shape in shapes},
         mark_prompt=built["prompt marks"],
         capture_lane=built["state capture"],
         restore_lane=built["state restore"],
@@ -125,6 +127,10 @@ def _compile_all(
             pool.shutdown(cancel_futures=True)
             raise
     return built
+
+
+def _round_name(window: int, width: int) -> str:
+    return f"round of {window} drafts in {width} lanes"
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from njax.config import EngineConfig
 from njax.engine.drafts import DraftState, follow, propose
 from njax.engine.logits import Logprobs, TokenCounts, adjust, count_token
 from njax.engine.sampling import LaneSampling
@@ -98,18 +99,63 @@ def verify(
 
 
 def make_round(graphs: Graphs, most: int) -> Callable[..., tuple[EngineState, RoundOutput]]:
-    """One round for every active lane, of at most `most` drafts; B is the fixed lane width.
+    """One round of at most `most` drafts for some lanes: B of all C, so that few pay for few.
 
     With 0 it is a decoding step that keeps the multi-token layer's pages up to date.
     """
+    run = _make_round(graphs, most)
 
     def round_(
         params: Any,
         state: EngineState,
-        page_table: jax.Array,  # int32 [B, pages_per_lane]
+        page_table: jax.Array,  # int32 [C, pages_per_lane]
+        lanes: jax.Array,  # int32 [B], distinct; all of them in order if B is C
         last: jax.Array,  # int32 [B], the highest index that a token of the lane may have
         window: jax.Array,  # int32 [B], drafts that the host wants
         active: jax.Array,  # bool [B]
+        sampling: LaneSampling,  # of all C
+    ) -> tuple[EngineState, RoundOutput]:
+        if lanes.shape == state.last_token.shape:
+            return run(params, state, page_table, last, window, active, sampling)
+        part, output = run(
+            params,
+            _with_lanes(state, jax.tree.map(lambda leaf: leaf[lanes], _by_lane(state))),
+            page_table[lanes],
+            last,
+            window,
+            active,
+            jax.tree.map(lambda leaf: leaf[lanes], sampling),
+        )
+        merged = jax.tree.map(
+            lambda leaf, new: leaf.at[lanes].set(new, unique_indices=True),
+            _by_lane(state),
+            _by_lane(part),
+        )
+        return _with_lanes(part, merged), output
+
+    return round_
+
+
+def _by_lane(state: EngineState) -> Any:
+    """What has the lanes in front: all but the page pool."""
+    return state.model.delta, state.last_token, state.counts, state.drafts
+
+
+def _with_lanes(state: EngineState, parts: Any) -> EngineState:
+    delta, last_token, counts, drafts = parts
+    return EngineState(ModelState(delta, state.model.kv), last_token, counts, drafts)
+
+
+def _make_round(graphs: Graphs, most: int) -> Callable[..., tuple[EngineState, RoundOutput]]:
+    """The round for all lanes of a state, B of them; arguments as above."""
+
+    def round_(
+        params: Any,
+        state: EngineState,
+        page_table: jax.Array,
+        last: jax.Array,
+        window: jax.Array,
+        active: jax.Array,
         sampling: LaneSampling,
     ) -> tuple[EngineState, RoundOutput]:
         model, layer = graphs.modules(params)
@@ -171,12 +217,22 @@ def make_round(graphs: Graphs, most: int) -> Callable[..., tuple[EngineState, Ro
     return round_
 
 
-def round_windows(draft_tokens: int) -> tuple[int, ...]:
-    """The numbers of drafts that rounds are compiled for, ascending; 0 decodes without drafts.
+def round_shapes(config: EngineConfig) -> tuple[tuple[int, int], ...]:
+    """(drafts, lanes) that rounds are compiled for, ascending; 0 drafts run in all lanes.
 
-    A lane that wants fewer leaves rows unused, which costs less than waiting for one more program.
+    A lane that wants fewer drafts leaves rows unused, which costs less than waiting for one more
+    program.
     """
-    return tuple(sorted({0, draft_tokens} | ({2} if draft_tokens > 3 else set())))
+    most = config.draft_tokens
+    windows = {most} | ({2} if most > 3 else set())
+    widths = {1, min(config.draft_lanes, config.max_concurrency)}
+    drafting = {(window, width) for window in windows for width in widths}
+    return tuple(sorted({(0, config.max_concurrency)} | drafting))
+
+
+def round_shape(shapes: Iterable[tuple[int, int]], window: int, lanes: int) -> tuple[int, int]:
+    """The smallest of the shapes that holds so many drafts and lanes."""
+    return min(shape for shape in shapes if shape[0] >= window and shape[1] >= lanes)
 
 
 @dataclasses.dataclass

@@ -15,7 +15,7 @@ from njax.config import EngineConfig
 from njax.engine.engine import Engine
 from njax.engine.logits import init_counts
 from njax.engine.sampling import LaneSampling
-from njax.engine.speculative import DraftRecord, choose_window, round_windows, verify
+from njax.engine.speculative import DraftRecord, choose_window, round_shape, round_shapes, verify
 from njax.engine.types import GenerationRequest, SamplingParams
 from njax.errors import StartupError
 from tests.engine.conftest import ask, ask_together, random_prompt
@@ -119,9 +119,15 @@ def test_the_window_follows_acceptance():
 
 
 def test_options():
-    assert [round_windows(most) for most in (1, 2, 3, 5)] == [
-        (0, 1), (0, 2), (0, 3), (0, 2, 5)
-    ]  # fmt: skip
+    def shapes(**options) -> tuple[tuple[int, int], ...]:
+        return round_shapes(EngineConfig(spec="mtp", **options))
+
+    assert shapes(draft_tokens=3, max_concurrency=1) == ((0, 1), (3, 1))
+    wide = shapes(draft_tokens=5, draft_lanes=4, max_concurrency=16)
+    assert wide == ((0, 16), (2, 1), (2, 4), (5, 1), (5, 4))
+    asked = [(0, 1), (0, 16), (1, 1), (2, 2), (3, 4), (5, 1)]
+    given = [(0, 16), (0, 16), (2, 1), (2, 4), (5, 4), (5, 1)]
+    assert [round_shape(wide, *one) for one in asked] == given
     for wrong in ({"spec": "eagle"}, {"draft_tokens": 0}, {"draft_tokens": 6}, {"draft_lanes": 0}):
         with pytest.raises(StartupError):
             EngineConfig(**wrong)
