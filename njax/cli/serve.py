@@ -71,6 +71,9 @@ def serve(
     draft_tokens: Annotated[
         int, typer.Option(min=1, max=MAX_DRAFT_TOKENS, help="Most drafts of a round, with --spec.")
     ] = _DEFAULT.draft_tokens,
+    draft_lanes: Annotated[
+        int, typer.Option(min=1, help="With more lanes busy than this nothing is drafted.")
+    ] = _DEFAULT.draft_lanes,
     prefix_cache_mib: Annotated[
         int, typer.Option(min=0, help="Memory for shared prompt heads; 0: off.")
     ] = 0,
@@ -103,6 +106,7 @@ def serve(
         kv_dtype=kv_dtype,
         spec=spec,
         draft_tokens=draft_tokens,
+        draft_lanes=draft_lanes,
         prefix_cache_bytes=prefix_cache_mib * _MIB,
     )
     from server.listen import bind, url_of
