@@ -10,7 +10,8 @@ An njax checkpoint is a directory:
 
     params/                 orbax checkpoint, one zarr array each: `NAME`, or `NAME.codes`,
                             `NAME.scales`, `NAME.global_scale` (NVFP4), `NAME.values`, `NAME.scale`
-                            (FP8), and `extra.*`: tensors carried along untouched
+                            (FP8), and `extra.*`: tensors carried along untouched, of which
+                            `mtp.py` reads the multi-token layer's
     manifest.json           config, numeric profile, source digests (`manifest.py`)
     tokenizer.json  tokenizer_config.json  chat_template.jinja  generation_config.json
 

@@ -1,7 +1,8 @@
 """The choice of the next token, inside the jitted step, with per-lane parameters as arrays.
 
 The random number of a draw depends on (seed, index of the token in its sequence) alone, so a
-seeded request gives the same tokens in any lane, in any company and from any prefix source.
+seeded request gives the same tokens in any lane, in any company, from any prefix source and with
+drafts or without: there is one purpose only, as `speculative.py` explains.
 """
 
 from __future__ import annotations
