@@ -14,10 +14,12 @@ from njax.engine.engine import Engine
 from njax.errors import RequestError
 from server.auth import require_key
 from server.protocols.errors import handle_http_error, handle_request_error, handle_unexpected
+from server.protocols.responses.shared import Responses
 from server.routes.chat import chat_completions
 from server.routes.health import health
 from server.routes.messages import count_tokens, messages
 from server.routes.models import get_model, list_models
+from server.routes.responses import ROUTES as RESPONSES
 from server.routes.tokens import detokenize, tokenize
 from server.settings import Settings
 
@@ -36,9 +38,15 @@ def create_app(engine: Engine, settings: Settings) -> Litestar:
     guards = [require_key(settings.api_key)] if settings.api_key is not None else []
     handlers = [
         chat_completions, messages, count_tokens, list_models, get_model, tokenize, detokenize,
+        *RESPONSES,
     ]  # fmt: skip
     protected = Router("/", route_handlers=handlers, guards=guards)
-    values = {"engine": engine, "settings": settings, "threads": threads}
+    values = {
+        "engine": engine,
+        "settings": settings,
+        "threads": threads,
+        "responses": Responses(engine, settings),
+    }
     return Litestar(
         route_handlers=[health, protected],
         dependencies={name: _provide(value) for name, value in values.items()},

@@ -8,8 +8,10 @@ from typing import Annotated
 from litestar.params import Dependency
 
 from njax.engine.engine import Engine
+from server.protocols.responses.shared import Responses
 from server.settings import Settings
 
 TheEngine = Annotated[Engine, Dependency(skip_validation=True)]
 TheSettings = Annotated[Settings, Dependency(skip_validation=True)]
+TheResponses = Annotated[Responses, Dependency(skip_validation=True)]
 TheThreads = Annotated[ThreadPoolExecutor, Dependency(skip_validation=True)]

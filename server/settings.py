@@ -23,6 +23,7 @@ class Settings:
       drop_billing_header: leave out the line `x-anthropic-billing-header: ...` that an agent puts
         first in its system text, with a hash that changes on every request: it would change the
         head that requests share.
+      response_store_max_records, response_store_bytes: what /v1/responses keeps at most.
       render_threads: threads that apply templates and tokenise.
       created: Unix time that /v1/models reports.
     """
@@ -34,6 +35,8 @@ class Settings:
     max_request_bytes: int = 384 << 20
     keep_alive_s: float = 5.0
     drop_billing_header: bool = True
+    response_store_max_records: int = 1024
+    response_store_bytes: int = 256 << 20
     render_threads: int = 4
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 

@@ -81,6 +81,12 @@ def serve(
         int, typer.Option(min=1, help="Answer length of requests that give none.")
     ] = 8192,
     max_request_mib: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 384,
+    response_store_max_records: Annotated[
+        int, typer.Option(min=1, help="Responses that /v1/responses keeps at most.")
+    ] = 1024,
+    response_store_max_mib: Annotated[
+        int, typer.Option(min=1, help="Memory for them and their conversations.")
+    ] = 256,
     keep_billing_header: Annotated[
         bool,
         typer.Option(
@@ -128,6 +134,8 @@ def serve(
         default_max_tokens=default_max_tokens,
         default_sampling=default_sampling(checkpoint),
         max_request_bytes=max_request_mib * _MIB,
+        response_store_max_records=response_store_max_records,
+        response_store_bytes=response_store_max_mib * _MIB,
         drop_billing_header=not keep_billing_header,
     )
     fatal = Fatal()

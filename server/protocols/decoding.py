@@ -9,6 +9,7 @@ import msgspec
 from njax.errors import InvalidRequest
 from server.errors import InvalidJson
 
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
 _AT = re.compile(r" - at `(?:key )?\$\.?([^`]*)`$")
 
 
@@ -25,6 +26,11 @@ def decode_body[T](body: bytes, kind: type[T]) -> T:
         text = str(error)
         match = _AT.search(text)
         path = match.group(1) if match else ""
+        if unknown := _UNKNOWN.match(text):
+            path = f"{path}.{unknown.group(1)}" if path else unknown.group(1)
+            raise InvalidRequest(
+                f"there is no parameter {path!r}", param=path, code="unknown_parameter"
+            ) from None
         problem = text[: match.start()] if match else text
         problem = problem[:1].lower() + problem[1:]
         raise InvalidRequest(

@@ -17,6 +17,7 @@ log = logging.getLogger("njax.server")
 _STATUS: dict[str, tuple[int, str]] = {
     "invalid_api_key": (401, "authentication_error"),
     "model_not_found": (404, "invalid_request_error"),
+    "response_not_found": (404, "invalid_request_error"),
     "request_too_large": (413, "invalid_request_error"),
     "server_overloaded": (429, "rate_limit_error"),
     "client_disconnected": (499, "invalid_request_error"),

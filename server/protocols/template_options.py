@@ -12,7 +12,7 @@ from typing import Any
 
 from njax.errors import InvalidRequest
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def template_options(
@@ -22,12 +22,14 @@ def template_options(
     reasoning_effort: str | None,
     kwargs: Mapping[str, Any] | None,
     known: frozenset[str],
+    effort_field: str = "reasoning_effort",
 ) -> dict[str, Any]:
     """Keywords for `Engine.render`; only those that the request sets.
 
     Args:
       kwargs: `chat_template_kwargs`; null values count as absent.
       known: the options that the model's template reads.
+      effort_field: what the protocol calls `reasoning_effort`, for errors.
 
     Raises:
       InvalidRequest: a conflict, an unknown keyword or effort, or an option that the template of
@@ -53,16 +55,17 @@ def template_options(
     if reasoning_effort is not None:
         if reasoning_effort not in EFFORTS:
             raise InvalidRequest(
-                f"reasoning_effort is {reasoning_effort!r}, expected one of {', '.join(EFFORTS)}",
-                param="reasoning_effort",
+                f"{effort_field} is {reasoning_effort[:100]!r}, expected one of "
+                f"{', '.join(EFFORTS)}",
+                param=effort_field,
             )
         if reasoning_effort == "none":
-            thinking["reasoning_effort"] = False
+            thinking[effort_field] = False
         elif "reasoning_effort" not in known:
             raise InvalidRequest(
                 f"the template of this model has no reasoning effort {reasoning_effort!r}; "
                 'leave it out, or send "none" to turn thinking off',
-                param="reasoning_effort",
+                param=effort_field,
                 code="reasoning_effort_not_supported",
             )
         else:
