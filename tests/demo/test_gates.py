@@ -1,4 +1,5 @@
-"""What a numeric profile may cost the bundled model on answers of the held-out split; drafts: none.
+"""What a numeric profile may cost the bundled model on answers of the held-out split, and what
+drafts and seeds may: nothing.
 
 Perplexity is over the tokens that the model has to write, where a right answer leaves it near 1, so
 a small absolute change is a small number of wrong answers. Measured values are in MODEL_CARD.md;
@@ -7,6 +8,7 @@ the bounds are two to three times those.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -59,27 +61,56 @@ def test_int8_cache_against_bf16(models, original, sequences):
     assert figures["perplexity_ratio"] < 1.002 and figures["agreement"] > 0.998
 
 
-def test_speculative_greedy_is_plain():
-    """The served model with and without drafts, on the last question of held-out conversations."""
-    shape = {"max_context": 512, "prefill_chunk": 64}
-    lines = [json.loads(line) for line in held_out_lines(24)]
+@pytest.fixture(scope="module")
+def engines():
+    """The served model, plain and with drafts."""
+    shape = {"max_context": 2048, "prefill_chunk": 64, "prefix_cache_bytes": 1 << 28}
     with (
         Engine(load_demo(), EngineConfig(**shape)) as plain,
         Engine(load_demo(mtp=True), EngineConfig(**shape, spec="mtp", draft_tokens=3)) as spec,
     ):
-        tokens, drafts = 0, Drafts()
-        for line in lines:
-            prompt = plain.render(line["messages"][:-1], line["tools"], **line["options"]).token_ids
-            request = GenerationRequest(
-                token_ids=tuple(prompt), max_tokens=64, sampling=SamplingParams(temperature=0.0)
-            )
-            want, got = (list(engine.generate(request)) for engine in (plain, spec))
-            assert answer_tokens(got) == answer_tokens(want)
-            assert isinstance(got[-1], Finished)
-            tokens, drafts = tokens + len(answer_tokens(got)), drafts + got[-1].usage.drafts
+        yield plain, spec
+
+
+def request(engine, line) -> GenerationRequest:
+    prompt = engine.render(line["messages"][:-1], line["tools"], **line["options"])
+    return GenerationRequest(
+        token_ids=tuple(prompt.token_ids),
+        max_tokens=64,
+        sampling=SamplingParams(temperature=0.0),
+        frontiers=(*prompt.frontiers, prompt.live_turn),
+    )
+
+
+def test_speculative_greedy_is_plain(engines):
+    """On the last question of held-out conversations."""
+    plain, _ = engines
+    tokens, drafts = 0, Drafts()
+    for line in map(json.loads, held_out_lines(24)):
+        asked = dataclasses.replace(request(plain, line), capture_prefix=False)
+        want, got = (list(engine.generate(asked)) for engine in engines)
+        assert answer_tokens(got) == answer_tokens(want)
+        assert isinstance(got[-1], Finished)
+        tokens, drafts = tokens + len(answer_tokens(got)), drafts + got[-1].usage.drafts
     assert tokens > 300
     assert sum(drafts.accepted) > 0.95 * sum(drafts.drafted) > 0
     assert drafts.accepted[2] > 0.9 * drafts.drafted[2] > 0
+
+
+def test_seeded_is_cold(engines):
+    """With drafts or without, also in how many of them are accepted; on prompts with long heads."""
+    reused = 0
+    for line in map(json.loads, held_out_lines(4, "medium")):
+        for engine in engines:
+            asked = request(engine, line)
+            unseeded = dataclasses.replace(asked, reuse_prefix=False)
+            cold, seeded = (list(engine.generate(one)) for one in (unseeded, asked))
+            assert answer_tokens(seeded) == answer_tokens(cold)
+            assert isinstance(cold[-1], Finished) and isinstance(seeded[-1], Finished)
+            assert seeded[-1].usage.drafts == cold[-1].usage.drafts
+            assert cold[-1].usage.cached_tokens == 0
+            reused += seeded[-1].usage.cached_tokens
+    assert reused > 1000
 
 
 def answer_tokens(events: list[Event]) -> list[int]:
