@@ -16,19 +16,19 @@ from typing import Any, NoReturn
 import msgspec
 
 from njax.engine.engine import Engine
-from njax.engine.types import GenerationRequest, SamplingParams
+from njax.engine.types import GenerationRequest
 from njax.errors import InvalidRequest, UnsupportedCapability
-from njax.text.messages import normalize_messages
 from njax.text.prompt import Prompt
 from server.answer import AnswerStyle
 from server.errors import InvalidJson
-from server.protocols.checks import check_fits, without_billing_header
+from server.protocols.checks import check_fits, prepared_messages
 from server.protocols.decoding import decode_body
+from server.protocols.sampling import sampling_params, stop_strings, token_limit
 from server.protocols.signature import is_ours
 from server.settings import Settings
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_MAX_STOPS, _MAX_STOP_CHARACTERS = 64, 1024
+MAX_STOPS = 64
 
 
 class MessagesRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +69,9 @@ def understand(body: bytes, engine: Engine, settings: Settings) -> MessagesCall:
     choice = request.tool_choice or {}
     generation = GenerationRequest(
         token_ids=prompt.token_ids,
-        max_tokens=_limit(request, settings),
-        sampling=_sampling(request, settings),
-        stop=_stops(request),
+        max_tokens=token_limit(request, settings, "max_tokens"),
+        sampling=sampling_params(request, settings),
+        stop=stop_strings("stop_sequences", request.stop_sequences or [], MAX_STOPS),
         frontiers=(*prompt.frontiers, prompt.live_turn),
     )
     max_calls = 1 if choice.get("disable_parallel_tool_use") is True else None
@@ -101,9 +101,9 @@ def _rendered(
         check_fits("messages", request.messages, engine)
         check_fits("tools", request.tools or [], engine)
         tools = _tools(request)
-        messages = normalize_messages([*_system(request.system), *_messages(request.messages)])
+        given = [*_system(request.system), *_messages(request.messages)]
+        messages = prepared_messages(given, settings)
         options = _options(request, engine)
-        messages = without_billing_header(messages, settings)
         return engine.render(messages, tools, **options), tools
     except RecursionError:
         raise InvalidJson("the body is nested too deeply") from None
@@ -275,33 +275,6 @@ def _tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
     if isinstance(tool.get("description"), str):
         function["description"] = tool["description"]
     return {"type": "function", "function": function | {"parameters": dict(schema)}}
-
-
-def _limit(request: MessagesRequest, settings: Settings) -> int:
-    if request.max_tokens is None:
-        return settings.default_max_tokens
-    if request.max_tokens < 1:
-        _refuse("max_tokens", f"is {request.max_tokens}; it must be at least 1")
-    return min(request.max_tokens, 1 << 40)
-
-
-def _sampling(request: MessagesRequest, settings: Settings) -> SamplingParams:
-    given: dict[str, Any] = {
-        name: value
-        for name in ("temperature", "top_p", "top_k")
-        if (value := getattr(request, name)) is not None
-    }
-    return dataclasses.replace(settings.default_sampling, **given)
-
-
-def _stops(request: MessagesRequest) -> tuple[str, ...]:
-    stops = request.stop_sequences or []
-    if len(stops) > _MAX_STOPS or any(len(stop) > _MAX_STOP_CHARACTERS for stop in stops):
-        _refuse(
-            "stop_sequences",
-            f"may hold {_MAX_STOPS} strings of {_MAX_STOP_CHARACTERS} characters at most",
-        )
-    return tuple(stop for stop in stops if stop)
 
 
 def _unsupported(kind: str, where: str) -> NoReturn:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from njax.engine.engine import Engine
 from njax.errors import ContextLengthExceeded
+from njax.text.messages import normalize_messages
 from server.errors import ModelNotFound
 from server.settings import Settings
 
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 
 
-def without_billing_header(
-    messages: Sequence[dict[str, Any]], settings: Settings
+def prepared_messages(
+    messages: Sequence[Mapping[str, Any]], settings: Settings
 ) -> list[dict[str, Any]]:
-    """Normalised messages without that line in the system text (`Settings.drop_billing_header`)."""
-    if not settings.drop_billing_header or not messages or messages[0]["role"] != "system":
-        return list(messages)
-    text = _BILLING.sub("", messages[0]["content"])
-    rest = list(messages[1:])
-    return [{**messages[0], "content": text.lstrip("\n")}, *rest] if text.strip() else rest
+    """Messages as every protocol renders and counts them: normalised, without the billing line.
+
+    Raises:
+      InvalidRequest: something no template could render.
+    """
+    found = normalize_messages(messages)
+    if not settings.drop_billing_header or found[0]["role"] != "system":
+        return found
+    text = _BILLING.sub("", found[0]["content"])
+    rest = found[1:]
+    return [{**found[0], "content": text.lstrip("\n")}, *rest] if text.strip() else rest
 
 
 def check_model(name: str | None, settings: Settings) -> None:

@@ -16,18 +16,18 @@ import msgspec
 from njax.engine.engine import Engine
 from njax.engine.types import GenerationRequest, SamplingParams
 from njax.errors import InvalidRequest, UnsupportedCapability
-from njax.text.messages import ROLES, has_media, normalize_messages
+from njax.text.messages import ROLES, has_media
 from njax.text.prompt import Prompt
 from server.answer import AnswerStyle
 from server.errors import InvalidJson
-from server.protocols.checks import check_fits, check_model, without_billing_header
+from server.protocols.checks import check_fits, check_model, prepared_messages
 from server.protocols.decoding import decode_body
+from server.protocols.sampling import sampling_params, stop_strings, token_limit
 from server.protocols.template_options import template_options
 from server.settings import Settings
 
 MAX_ANSWERS = 16
 MAX_STOPS = 16
-MAX_STOP_CHARACTERS = 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -130,12 +130,11 @@ def understand(body: bytes, engine: Engine, settings: Settings) -> ChatCall:
             kwargs=request.chat_template_kwargs,
             known=engine.template_options,
         )
-        sampling, limit, stop = (
-            _sampling(request, settings),
-            _limit(request, settings),
-            _stop(request),
-        )
-        messages = without_billing_header(normalize_messages(request.messages), settings)
+        sampling = _sampling(request, settings)
+        limit = token_limit(request, settings, "max_completion_tokens", "max_tokens")
+        stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+        stop = stop_strings("stop", stops, MAX_STOPS)
+        messages = prepared_messages(request.messages, settings)
         if has_media(messages):
             raise UnsupportedCapability(
                 "this server takes text only, no images and no video",
@@ -200,7 +199,7 @@ def _check_supported(request: ChatRequest) -> None:
 
 
 def _check_messages(messages: list[dict[str, Any]]) -> None:
-    """What `normalize_messages` leaves to the protocol."""
+    """What `prepared_messages` leaves to the protocol."""
     for index, message in enumerate(messages):
         role, where = message.get("role"), f"messages[{index}]"
         if not isinstance(role, str) or role not in ROLES:
@@ -265,25 +264,15 @@ def _check_tool(tool: Mapping[str, Any], where: str) -> None:
         )
 
 
-_SAMPLING = (
-    "temperature", "top_p", "top_k", "min_p", "seed",
-    "presence_penalty", "frequency_penalty", "repetition_penalty",
-)  # fmt: skip
-
-
 def _sampling(request: ChatRequest, settings: Settings) -> SamplingParams:
-    given: dict[str, Any] = {
-        name: value for name in _SAMPLING if (value := getattr(request, name)) is not None
-    }
-    if given.get("top_k") == -1:  # how some clients say "all"
-        given["top_k"] = 0
+    more: dict[str, Any] = {}
     if request.logit_bias:
-        given["logit_bias"] = _logit_bias(request.logit_bias)
+        more["logit_bias"] = _logit_bias(request.logit_bias)
     if request.logprobs:
-        given["logprobs"] = request.top_logprobs or 0
+        more["logprobs"] = request.top_logprobs or 0
     elif request.top_logprobs:
         raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
-    return dataclasses.replace(settings.default_sampling, **given)
+    return sampling_params(request, settings, **more)
 
 
 def _logit_bias(given: dict[str, float]) -> tuple[tuple[int, float], ...]:
@@ -293,23 +282,3 @@ def _logit_bias(given: dict[str, float]) -> tuple[tuple[int, float], ...]:
                 f"logit_bias has the key {token[:40]!r}; keys are token ids", param="logit_bias"
             )
     return tuple((int(token), bias) for token, bias in given.items())
-
-
-def _limit(request: ChatRequest, settings: Settings) -> int:
-    for name in ("max_completion_tokens", "max_tokens"):
-        value = getattr(request, name)
-        if value is not None:
-            if value < 1:
-                raise InvalidRequest(f"{name} is {value}; it must be at least 1", param=name)
-            return min(value, 1 << 40)
-    return settings.default_max_tokens
-
-
-def _stop(request: ChatRequest) -> tuple[str, ...]:
-    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    if len(stops) > MAX_STOPS or any(len(stop) > MAX_STOP_CHARACTERS for stop in stops):
-        raise InvalidRequest(
-            f"stop may hold {MAX_STOPS} strings of {MAX_STOP_CHARACTERS} characters at most",
-            param="stop",
-        )
-    return tuple(stop for stop in stops if stop)

@@ -12,10 +12,9 @@ import msgspec
 
 from njax.engine.engine import Engine
 from njax.errors import InvalidRequest
-from njax.text.messages import normalize_messages
 from njax.text.tokenizer import Tokenizer
 from server.errors import InvalidJson
-from server.protocols.checks import check_fits, check_model
+from server.protocols.checks import check_fits, check_model, prepared_messages
 from server.protocols.decoding import decode_body
 from server.protocols.template_options import template_options
 from server.settings import Settings
@@ -86,7 +85,7 @@ def tokenize(body: bytes, engine: Engine, settings: Settings) -> Tokens:
     """
     request = decode_body(body, TokenizeRequest)
     check_model(request.model, settings)
-    ids = _token_ids(request, engine)
+    ids = _token_ids(request, engine, settings)
     spelled = request.return_token_strs or None
     return Tokens(
         count=len(ids),
@@ -119,7 +118,7 @@ def detokenize(body: bytes, engine: Engine, settings: Settings) -> Text:
     return Text(text, text)
 
 
-def _token_ids(request: TokenizeRequest, engine: Engine) -> list[int]:
+def _token_ids(request: TokenizeRequest, engine: Engine, settings: Settings) -> list[int]:
     given = [
         name for name in ("prompt", "content", "messages") if getattr(request, name) is not None
     ]
@@ -138,7 +137,7 @@ def _token_ids(request: TokenizeRequest, engine: Engine) -> list[int]:
             check_fits(name, getattr(request, name) or [], engine)
         try:
             prompt = engine.render(
-                normalize_messages(request.messages),
+                prepared_messages(request.messages, settings),
                 request.tools,
                 add_generation_prompt=request.add_generation_prompt,
                 **options,

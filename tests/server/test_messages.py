@@ -212,7 +212,7 @@ def test_counts_and_caches(client):
     assert again.cache_read_input_tokens == first.cache_creation_input_tokens
 
 
-def test_the_billing_line_is_not_rendered(client, demo_client):
+def test_the_billing_line_is_not_rendered(client, demo_client, demo_server):
     line = "x-anthropic-billing-header: cc_version=2.1.0; cch={};"
 
     def count(*blocks):
@@ -224,13 +224,17 @@ def test_the_billing_line_is_not_rendered(client, demo_client):
     assert count(line.format("1a2b3"), "Be kind.") == plain
     assert count(line.format("ffffffffff") + "\nBe kind.") == plain
     assert count("Be kind. " + line.format("0")) != plain, "only a whole line"
-    sizes = {
-        demo_client.chat.completions.create(
-            model=MODEL, max_tokens=1,
-            messages=[{"role": "system", "content": system}, {"role": "user", "content": SUM}],
-        ).usage.prompt_tokens
-        for system in ("Be kind.", line.format("1a") + "\nBe kind.")
-    }  # fmt: skip
+    # So do the other protocols, and what counts for them.
+    turn = {"role": "user", "content": SUM}
+    sizes = set()
+    for system in ("Be kind.", line.format("1a") + "\nBe kind."):
+        messages = [{"role": "system", "content": system}, turn]
+        answer = demo_client.chat.completions.create(model=MODEL, max_tokens=1, messages=messages)
+        response = demo_client.responses.create(
+            model=MODEL, max_output_tokens=1, instructions=system, input=SUM
+        )
+        counted = demo_server.http.post("/tokenize", json={"messages": messages}).json()
+        sizes |= {answer.usage.prompt_tokens, response.usage.input_tokens, counted["count"]}
     assert len(sizes) == 1
 
 

@@ -17,12 +17,13 @@ from njax.errors import InvalidRequest, RequestError, UnsupportedCapability
 from njax.text.prompt import Prompt
 from server.answer import AnswerStyle
 from server.errors import InvalidJson
-from server.protocols.checks import check_fits, check_model
+from server.protocols.checks import check_fits, check_model, prepared_messages
 from server.protocols.decoding import decode_body
 from server.protocols.responses.body import new_body
 from server.protocols.responses.items import Item, messages_of, read_items
 from server.protocols.responses.store import Record, ResponseStore, size_of
 from server.protocols.responses.tools import Tools, read_tools
+from server.protocols.sampling import sampling_params, token_limit
 from server.protocols.template_options import template_options
 from server.settings import Settings
 
@@ -108,10 +109,6 @@ REFUSED = (
 _ECHOED = (
     "instructions", "previous_response_id", "max_output_tokens", "max_tool_calls",
     "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user",
-)  # fmt: skip
-_SAMPLING = (
-    "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
-    "repetition_penalty",
 )  # fmt: skip
 
 
@@ -202,10 +199,9 @@ def _understand(
     if keep:
         store.check_fits(size_of([context, own]))
     sampling = _sampling(request, settings)
-    limit = settings.default_max_tokens
-    if request.max_output_tokens is not None:
-        limit = min(request.max_output_tokens, 1 << 40)
-    prompt = _render(engine, messages_of([*context, *own], request.instructions), tools, options)
+    limit = token_limit(request, settings, "max_output_tokens")
+    messages = messages_of([*context, *own], request.instructions)
+    prompt = _render(engine, settings, messages, tools, options)
     generation = GenerationRequest(
         token_ids=prompt.token_ids,
         max_tokens=limit,
@@ -241,12 +237,16 @@ def _parent(request: ResponsesRequest, store: ResponseStore) -> Record | None:
 
 
 def _render(
-    engine: Engine, messages: list[dict[str, Any]], tools: Tools, options: dict[str, Any]
+    engine: Engine,
+    settings: Settings,
+    messages: list[dict[str, Any]],
+    tools: Tools,
+    options: dict[str, Any],
 ) -> Prompt:
     if not messages:
         raise InvalidRequest("input holds nothing to answer", param="input")
     try:
-        return engine.render(messages, tools.declared, **options)
+        return engine.render(prepared_messages(messages, settings), tools.declared, **options)
     except RequestError as error:
         if error.param == "messages":  # as the template knows them
             error.param = "input"
@@ -289,11 +289,6 @@ def _check_supported(request: ResponsesRequest) -> None:
             param="text.format",
             code="structured_outputs_not_supported",
         )
-    limit = request.max_output_tokens
-    if limit is not None and limit < 1:
-        raise InvalidRequest(
-            f"max_output_tokens is {limit}; it must be at least 1", param="max_output_tokens"
-        )
     pairs = (request.metadata or {}).items()
     if len(pairs) > MAX_METADATA or any(len(k) > 64 or len(v) > 512 for k, v in pairs):
         raise InvalidRequest(
@@ -303,15 +298,10 @@ def _check_supported(request: ResponsesRequest) -> None:
 
 
 def _sampling(request: ResponsesRequest, settings: Settings) -> SamplingParams:
-    given: dict[str, Any] = {
-        name: value for name in _SAMPLING if (value := getattr(request, name)) is not None
-    }
-    if given.get("top_k") == -1:  # how some clients say "all"
-        given["top_k"] = 0
-    if request.top_logprobs or _INCLUDE_LOGPROBS in (request.include or []):
-        given["logprobs"] = request.top_logprobs or 0
+    wanted = request.top_logprobs or _INCLUDE_LOGPROBS in (request.include or [])
+    more = {"logprobs": request.top_logprobs or 0} if wanted else {}
     try:
-        return dataclasses.replace(settings.default_sampling, **given)
+        return sampling_params(request, settings, **more)
     except InvalidRequest as error:
         if error.param == "logprobs":
             raise InvalidRequest(
