@@ -80,11 +80,12 @@ def losses(
         "prompt_loss": _mean(losses, prompt),
     }
     total = _weighted(losses, written, prompt, recipe.prompt_weight)
-    rows = max(1, round(tokens.shape[0] * recipe.mtp_chain_share))
+    all_rows = tokens.shape[0]
     drafted = jnp.zeros((), jnp.float32)
     for depth in range(1, recipe.mtp_depth + 1):
-        if depth == 2:
-            tokens, segments, mask, hidden = (x[:rows] for x in (tokens, segments, mask, hidden))
+        share = recipe.mtp_share if depth == 1 else recipe.mtp_chain_share
+        rows = max(1, round(all_rows * share))
+        tokens, segments, mask, hidden = (x[:rows] for x in (tokens, segments, mask, hidden))
         hidden = forward.draft(weights, config, hidden, shifted(tokens, depth), segments)
         written, prompt = _targets(segments, mask, depth + 1)
         losses, right = _cross_entropy(weights, config, hidden, shifted(tokens, depth + 1))
@@ -137,7 +138,9 @@ def _cross_entropy(
     def run(hidden: Array, weights: dict[str, Array]) -> tuple[Array, Array]:
         logits = forward.logits(weights, config, hidden)
         top = jax.nn.logsumexp(logits, axis=-1)
-        target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+        # A sum rather than a gather: its gradient needs no scatter.
+        chosen = jnp.arange(logits.shape[-1]) == targets[..., None]
+        target = jnp.sum(jnp.where(chosen, logits, np.float32(0)), axis=-1)
         hit = (jnp.max(logits, axis=-1) == target).astype(jnp.float32)
         return top - target, jax.lax.stop_gradient(hit)
 

@@ -68,7 +68,8 @@ class Recipe:
       prompt_weight: weight of the mean loss of tokens that the model does not write.
       mtp_weight: loss weight of the multi-token layer.
       mtp_depth: how many tokens it drafts in training, one from the other.
-      mtp_chain_share: share of the rows that go beyond its first draft.
+      mtp_share, mtp_chain_share: shares of the rows that it drafts for, and that go beyond its
+        first draft.
       fake_quant_from: fraction of the steps after which linear weights are rounded to NVFP4 in the
         forward pass; 1 for never.
       vocabulary_samples: conversations that the tokenizer is learned from.
@@ -76,14 +77,14 @@ class Recipe:
 
     model: ModelConfig = SMALL
     phases: tuple[Phase, ...] = (
-        Phase(Bucket("short", 128, 1024), 0.55),
-        Phase(Bucket("medium", 64, 2048), 0.30),
-        Phase(Bucket("long", 26, 5120), 0.15),
+        Phase(Bucket("short", 64, 1024), 0.55),
+        Phase(Bucket("medium", 32, 2048), 0.30),
+        Phase(Bucket("long", 13, 5120), 0.15),
     )
     dtype: str = "bfloat16"
     seed: int = 1
-    learning_rate: float = 4e-3
-    warmup: int = 200
+    learning_rate: float = 3e-3
+    warmup: int = 300
     decay: float = 0.3
     optimizer: str = "muon"
     weight_decay: float = 0.05
@@ -91,6 +92,7 @@ class Recipe:
     prompt_weight: float = 0.1
     mtp_weight: float = 0.3
     mtp_depth: int = 3
+    mtp_share: float = 0.5
     mtp_chain_share: float = 0.25
     fake_quant_from: float = 0.8
     vocabulary_samples: int = 16_000
