@@ -44,10 +44,11 @@ class Device:
     ):
         self._params = params
         self._vocab_size = model.vocab_size
-        self._programs = compile_programs(graphs, self._params, model, engine, dtype, progress)
+        # First the state: what does not fit shows before minutes of compilation.
         self._state: EngineState = (
             jax.jit(lambda: init_engine_state(model, engine, dtype)).lower().compile()()
         )
+        self._programs = compile_programs(graphs, self._params, model, engine, dtype, progress)
         self._sampling = LaneSampling.greedy(engine.max_concurrency)
         self._page_table = np.zeros((engine.max_concurrency, engine.pages_per_lane), np.int32)
 

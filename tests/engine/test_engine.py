@@ -31,8 +31,7 @@ def test_events_come_in_order(make_engine):
     assert 0 < answer.usage.timings.time_to_first_token <= answer.usage.timings.total
 
 
-@pytest.mark.parametrize("chunk", [64, 256, 512])
-@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize(("chunk", "lanes"), [(64, 1), (512, 4)])
 def test_one_answer_for_every_chunk_size_and_lane_count(make_engine, chunk, lanes):
     rng = np.random.default_rng(7)
     prompt = random_prompt(rng, 700)
@@ -88,7 +87,7 @@ def test_stop_string_keeps_the_text_before_exactly(make_engine):
 
 
 def test_context_limits_the_answer(make_engine):
-    engine = make_engine(max_context=128)
+    engine = make_engine(max_context=128, prefill_chunk=64)
     answer = ask(engine, range(120), max_tokens=1000)
     assert answer.end.reason == "context_capacity" and len(answer.tokens) == 9
     assert len(ask(engine, range(128), max_tokens=5).tokens) == 1
@@ -148,7 +147,7 @@ def test_leaving_the_event_loop_cancels(make_engine):
 
 def test_overload_and_queue_timeout():
     config = EngineConfig(
-        max_context=2048, prefill_chunk=64, max_concurrency=1, max_pending=1, pending_timeout_s=0.2
+        max_context=4096, prefill_chunk=64, max_concurrency=1, max_pending=1, pending_timeout_s=0.2
     )
     with Engine(load_tiny(), config) as engine:
         long = GenerationRequest(

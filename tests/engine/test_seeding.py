@@ -26,15 +26,15 @@ def siblings(rng, head_length: int, count: int) -> list[tuple[int, ...]]:
 def test_six_siblings_one_capture_then_seeds_and_equal_tokens(make_engine):
     rng = np.random.default_rng()
     seeded, cold = make_engine(**SEEDED), make_engine()
-    prompts = siblings(rng, 3000, 6)
+    prompts = siblings(rng, 1500, 6)
     before = seeded.stats()["seeds"]
-    warm = ask_together(seeded, prompts, max_tokens=32, frontiers=(3000,))
+    warm = ask_together(seeded, prompts, max_tokens=32, frontiers=(1500,))
     after = seeded.stats()["seeds"]
     assert after["captures"] - before["captures"] == 1
     paths = [answer.usage.reuse_path for answer in warm]
     assert paths == ["full_reset"] + ["seed_prefix"] * 5
-    assert [a.usage.cached_tokens for a in warm] == [0] + [3000 // 64 * 64] * 5
-    off = ask_together(cold, prompts, max_tokens=32, frontiers=(3000,))
+    assert [a.usage.cached_tokens for a in warm] == [0] + [1500 // 64 * 64] * 5
+    off = ask_together(cold, prompts, max_tokens=32, frontiers=(1500,))
     assert [a.usage.reuse_path for a in off] == ["full_reset"] * 6
     assert [a.tokens for a in warm] == [a.tokens for a in off]
 

@@ -38,12 +38,12 @@ def scorer(checkpoints):
 
 
 def test_losses_are_those_of_transformers(scorer):
-    """Within 1e-4 nats: float32 logits of two implementations differ by 1e-5 in relation."""
+    """Float32 logits of two implementations, up to 22 in size, differ by 1e-5 in relation."""
     data = golden(NAME)
     tokens, logits = data[f"tokens_{LENGTH}"], data[f"logits_{LENGTH}"]
     figures = score_sequences([TokenSequence(tuple(tokens.tolist()))], scorer, **WIDE)
     expected = -log_probabilities(logits[:-1])[np.arange(LENGTH - 1), tokens[1:]]
-    np.testing.assert_allclose(figures.loss, expected, atol=1e-4)
+    np.testing.assert_allclose(figures.loss, expected, atol=1e-4, rtol=2e-5)
     assert (figures.right == (logits[:-1].argmax(-1) == tokens[1:])).mean() > 0.99
     summary = summarize(figures)
     assert summary["tokens"] == LENGTH - 1

@@ -28,7 +28,7 @@ MODEL = "njax-demo"
 CONTEXT = 2048
 LANES, PENDING = 4, 2
 OPTIONS = (
-    "--max-context", str(CONTEXT), "--prefill-chunk", "128", "--max-concurrency", str(LANES),
+    "--max-context", str(CONTEXT), "--prefill-chunk", "64", "--max-concurrency", str(LANES),
     "--max-pending-requests", str(PENDING),
 )  # fmt: skip
 LIMIT_MIB = 11
@@ -155,7 +155,7 @@ def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
 @pytest.fixture(scope="session")
 def demo_server() -> Iterator[ServerProcess]:
     """The bundled model, which thinks and calls tools as it should."""
-    options = ("--prefix-cache-mib", "64", "--prefill-chunk", "128", "--max-context", str(CONTEXT))
+    options = ("--prefix-cache-mib", "64", "--prefill-chunk", "64", "--max-context", str(CONTEXT))
     with serving(*options) as it:
         yield it
 

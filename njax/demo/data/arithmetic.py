@@ -161,12 +161,7 @@ def _chain(dice: Dice) -> Sample:
     x, y, z = (int("".join(c for c in part if c.isdigit())) for part in _numbers(text))
     first = x + y if inner == "+" else x - y
     result = {"+": first + z, "-": first - z, "*": first * z}[outer]
-    lines = [add_trace(x, y) if inner == "+" else subtract_trace(x, y)]
-    lines.append(f"{x} {inner} {y} = {first}")
-    if outer == "*" and abs(first) > 10:
-        lines.append(multiply_trace(abs(first), z))
-    lines.append(f"{first} {outer} {z} = {result}")
-    thought = "\n".join(lines)
+    thought = f"{x} {inner} {y} = {first}\n{first} {outer} {z} = {result}"
     return _sum(dice, "chain", text, str(result), thought)
 
 

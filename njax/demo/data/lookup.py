@@ -46,9 +46,9 @@ def conversation(dice: Dice, size: int, *, unknown: bool) -> Sample:
 def known(dice: Dice, notes: Notes) -> Asked:
     """A question that the notes answer."""
     roll = dice.random()
-    if roll < 0.35 and (found := _inverse(dice, notes)):  # the hardest kind
+    if roll < 0.2 and (found := _inverse(dice, notes)):
         return found
-    if roll < 0.5 and (found := _two_steps(dice, notes)):
+    if roll < 0.35 and (found := _two_steps(dice, notes)):
         return found
     who, key = _fact(dice, notes)
     attribute = ATTRIBUTES[key]
