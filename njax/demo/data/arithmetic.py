@@ -143,7 +143,7 @@ def divide_trace(a: int, b: int) -> str:
         times = part // b
         rest = part - times * b
         result += str(times)
-        lines.append(f"{part}: {b} * {times} = {b * times}, {part} - {b * times} = {rest}")
+        lines.append(f"{part} = {b} * {times} + {rest}")
     lines.append(f"so {int(result)}" + (f" remainder {rest}" if rest else ""))
     return "\n".join(lines)
 
@@ -161,12 +161,7 @@ def _chain(dice: Dice) -> Sample:
     x, y, z = (int("".join(c for c in part if c.isdigit())) for part in _numbers(text))
     first = x + y if inner == "+" else x - y
     result = {"+": first + z, "-": first - z, "*": first * z}[outer]
-    lines = [add_trace(x, y) if inner == "+" else subtract_trace(x, y)]
-    lines.append(f"{x} {inner} {y} = {first}")
-    if outer == "*" and abs(first) > 10:
-        lines.append(multiply_trace(abs(first), z))
-    lines.append(f"{first} {outer} {z} = {result}")
-    thought = "\n".join(lines)
+    thought = f"{x} {inner} {y} = {first}\n{first} {outer} {z} = {result}"
     return _sum(dice, "chain", text, str(result), thought)
 
 
@@ -234,8 +229,8 @@ def _story(dice: Dice) -> Sample:
     ask = f"{who} has {a} {things} and {verb} {b}{' more' if gain else ''}. " + dice.pick(
         ("How many {t} does {w} have now?", "How many {t} are there now?")
     ).format(t=things, w=who)
-    thought = add_trace(a, b) if gain else subtract_trace(a, b)
-    thought += f"\n{a} {'+' if gain else '-'} {b} = {result}"
+    thought = f"{a} {'+' if gain else '-'} {b} = {result}"
+    thought += "\n" + (add_trace(a, b) if gain else subtract_trace(a, b))
     answer = f"{who} has {result} {plural(thing) if result != 1 else thing}."
     return question("arithmetic", "story", ask, answer, thought, dice.thinking)
 

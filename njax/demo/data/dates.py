@@ -201,10 +201,7 @@ def _shift_time(dice: Dice) -> Sample:
         lines.append(f"60 - {-total} = {total + 60}, one hour less")
         carry = -1
     new_hour = hour + sign * hours + carry
-    terms = str(hour) + "".join(f" {'-+'[n > 0]} {abs(n)}" for n in (sign * hours, carry) if n)
-    lines.append(f"hour {terms}" + (f" = {new_hour}" if terms != str(new_hour) else ""))
-    if not 0 <= new_hour < 24:
-        lines.append(f"that is {new_hour % 24}")
+    lines.append(f"hour {new_hour}" + ("" if 0 <= new_hour < 24 else f" is {new_hour % 24}"))
     length = f"{hours} hour{'s' * (hours > 1)} and " if hours else ""
     ask = dice.pick(("What time is it {l} {w} {t}?", "Which time is {l} {w} {t}?")).format(
         l=f"{length}{count} minute{'s' * (count > 1)}",

@@ -46,9 +46,9 @@ def conversation(dice: Dice, size: int, *, unknown: bool) -> Sample:
 def known(dice: Dice, notes: Notes) -> Asked:
     """A question that the notes answer."""
     roll = dice.random()
-    if roll < 0.3 and (found := _inverse(dice, notes)):
+    if roll < 0.2 and (found := _inverse(dice, notes)):
         return found
-    if roll < 0.45 and (found := _two_steps(dice, notes)):
+    if roll < 0.35 and (found := _two_steps(dice, notes)):
         return found
     who, key = _fact(dice, notes)
     attribute = ATTRIBUTES[key]
@@ -81,12 +81,10 @@ def _fact(dice: Dice, notes: Notes) -> tuple[str, str]:
 
 
 def _inverse(dice: Dice, notes: Notes) -> Asked | None:
-    """Who has this value? Only where one record has it, and of words, not of numbers."""
+    """Who has this value? Only where one record has it."""
     who, key = _fact(dice, notes)
     attribute: Attribute = ATTRIBUTES[key]
     value = notes.records[who][key]
-    if any(character.isdigit() for character in value):
-        return None
     if sum(facts.get(key) == value for facts in notes.records.values()) != 1:
         return None
     answer = tell(key, who, value)

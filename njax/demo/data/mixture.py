@@ -29,7 +29,7 @@ MIXES: dict[str, Mix] = {
     "short": Mix(
         (60, 900),
         {
-            "arithmetic": 0.25, "calendar": 0.16, "lookup": 0.14, "text": 0.14, "dialogue": 0.12,
+            "arithmetic": 0.20, "calendar": 0.18, "lookup": 0.13, "text": 0.18, "dialogue": 0.12,
             "unknown": 0.06, "tools": 0.11, "chat": 0.02,
         },
     ),

@@ -1,7 +1,6 @@
-"""Names of people, places and things: some real, most invented from syllables or letters.
+"""Names of people, places and things: some real, most invented from syllables.
 
-There are so many that a model cannot know them: it must learn to copy. A real name of the test
-split falls into pieces that no syllables give, so some names are letters in almost any order.
+There are so many that a model cannot know them: it must learn to copy.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ _ONSETS = (
 ).split()
 _NUCLEI = "a e i o u a e i o ai ea ei ia io ou".split()
 _CODAS = ["", "", "", *"b d g k l m n n nd r r rk s sk st t x".split()]
-_LETTERS = ("aeiou" * 4 + "ylrsn", "bcdfghjklmnpqrstvwxz" + "lmnrst" + "ei")
 _PERSON = "a a an as el en ia ik in is o on or us".split()
 _PLACE = "berg by dal den fell ford ham haven holm ley mar mont port stad ton vik ville".split()
 _THING = "ax ex ia ic ium on or ite ol us".split()
@@ -55,20 +53,11 @@ def full_name(dice: Dice) -> str:
 
 
 def _invent(dice: Dice, endings: list[str]) -> str:
-    if dice.chance(0.15):
-        return _letters(dice).capitalize()
     middle = _syllable(dice) if dice.chance(0.35) else ""
-    onset = "" if dice.chance(0.15) else dice.pick(_ONSETS)
-    word = onset + dice.pick(_NUCLEI) + dice.pick(_CODAS) + middle
+    word = dice.pick(_ONSETS) + dice.pick(_NUCLEI) + dice.pick(_CODAS) + middle
     if word[-1] in "aeiou":
         word += dice.pick("lmnrsv")
     return (word + dice.pick(endings)).capitalize()
-
-
-def _letters(dice: Dice) -> str:
-    """Three to seven letters, vowels and consonants mostly in turn."""
-    first = dice.whole(0, 1)
-    return "".join(dice.pick(_LETTERS[(first + i) % 2]) for i in range(dice.whole(3, 7)))
 
 
 def _syllable(dice: Dice) -> str:

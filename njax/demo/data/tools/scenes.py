@@ -156,6 +156,5 @@ def _none_fits(dice: Dice, tools: list[Tool]) -> Sample:
 
 
 _SCENES: tuple[Callable[[Dice, list[Tool]], Sample], ...] = (
-    _one_call, _one_call, _one_call, _two_calls, _with_result, _two_results,
-    _none_fits, _none_fits, _none_fits,
+    _one_call, _one_call, _one_call, _two_calls, _with_result, _two_results, _none_fits, _none_fits,
 )  # fmt: skip
